@@ -1,9 +1,10 @@
 """Gangs: pods that get nodes together or not at all, declared by what people already write.
 
 A pod belongs to one gang at most, of its own namespace. The first of these that names a gang counts: the `gangRef` of
-its GpuClaim; our own label or annotation; then those of the coscheduling plugin, of Koordinator, of Kueue and of
-TensorFusion's allocator. Size and timeout are those that belong to the same form, or else our own annotations. Without
-a size a gang is a preference only: its pods are placed near each other, and none of them waits for another one.
+its GpuClaim; the PodGroup of its `spec.schedulingGroup`; our own label or annotation; then those of the coscheduling
+plugin, of Koordinator, of Kueue and of TensorFusion's allocator. Size and timeout are those that belong to the same
+form, or else our own annotations. Without a size a gang is a preference only: its pods are placed near each other, and
+none of them waits for another one.
 
 Sources: github.com/kubernetes-sigs/scheduler-plugins (coscheduling), koordinator.sh, kueue.sigs.k8s.io (groups of plain
 pods), github.com/NexusGPU/tensor-fusion.
@@ -109,17 +110,25 @@ _FORMS: Final = (
     ),
 )
 _OF_CLAIM: Final = _Form("gangRef of its GpuClaim", lambda *_: "")
+_OF_SPEC: Final = _Form("spec.schedulingGroup", lambda *_: "", is_pod_group=True)
 
 
-def declared(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> Declaration | None:
-    """Return the gang of a pod with these labels and annotations, whose GpuClaim has this `gangRef`; None for none.
+def declared(labels: Keys, annotations: Keys, *, gang_ref: str = "", pod_group: str = "") -> Declaration | None:
+    """Return the gang of a pod with these labels and annotations; None for none.
+
+    Its GpuClaim has this `gangRef`, and its `spec.schedulingGroup` names this PodGroup, both empty for none.
 
     Raises:
         AllocationError: a value is not what its key holds: the message names both.
     """
-    if not gang_ref and labels.keys().isdisjoint(_LABELS) and annotations.keys().isdisjoint(names.GANG_KEYS):
+    if (
+        not gang_ref
+        and not pod_group
+        and labels.keys().isdisjoint(_LABELS)
+        and annotations.keys().isdisjoint(names.GANG_KEYS)
+    ):
         return None
-    found = next(_named(labels, annotations, gang_ref), None)
+    found = next(_named(labels, annotations, gang_ref, pod_group), None)
     if found is None:
         return None
     form, name = found
@@ -133,18 +142,20 @@ def declared(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> Declarat
     return Declaration(name, int(size), timeout, annotations.get(names.GANG_BLOCK, ""), form.is_pod_group)
 
 
-def named(labels: Keys, annotations: Keys, *, gang_ref: str = "") -> dict[str, str]:
+def named(labels: Keys, annotations: Keys, *, gang_ref: str = "", pod_group: str = "") -> dict[str, str]:
     """Return the gangs that a pod names, by what names them; the first one counts.
 
     Raises:
         AllocationError: the pod does not have the label that names its gang.
     """
-    return {form.source: name for form, name in _named(labels, annotations, gang_ref)}
+    return {form.source: name for form, name in _named(labels, annotations, gang_ref, pod_group)}
 
 
-def _named(labels: Keys, annotations: Keys, gang_ref: str) -> Iterator[tuple[_Form, str]]:
+def _named(labels: Keys, annotations: Keys, gang_ref: str, pod_group: str) -> Iterator[tuple[_Form, str]]:
     if gang_ref:
         yield _OF_CLAIM, gang_ref
+    if pod_group:
+        yield _OF_SPEC, pod_group
     for form in _FORMS:
         name = form.name(labels, annotations)
         if name:

@@ -44,6 +44,8 @@ RESREQ: Final = "gpu.scheduling/resreq"
 """On a pod, an annotation: what it requires, such as `cpu=4,mem=16g,gpu=2`, for a pod that requests no resources."""
 PREEMPTION_PROTECTION: Final = "gpu.scheduling/preemption-protection"
 """On a pod, an annotation: for how long after its creation no other pod preempts it, such as `30m` or `2h`."""
+RESIZE: Final = "gpu.scheduling/resize"
+"""On a running pod, an annotation: the memory and cores that its containers are to have of their cards."""
 EVICTABLE: Final = "gpu.scheduling/evictable"
 """On a pod, an annotation: `false` if consolidation never moves it, `true` if it may whatever controls the pod."""
 GANG: Final = "gpu.scheduling/gang"
@@ -110,6 +112,8 @@ ALLOCATED: Final = "gpu.scheduling/allocated"
 LEADER: Final = "gpu.scheduling/leader"
 CHARGED_TO: Final = "gpu.scheduling/charged-to"
 """On a pod: the queue that pays for its share, whatever its labels say later."""
+RESIZED: Final = "gpu.scheduling/resized"
+"""On a pod: what its containers may still use that they had before it was resized. Also the key of a toleration."""
 RETRY: Final = "gpu.scheduling/Retry"
 """On a pod, a condition: in extender mode, kube-scheduler is to try the pod again."""
 FENCED_LABEL: Final = "gpu.scheduling/fenced"
@@ -156,7 +160,9 @@ GANG_KEYS: Final = frozenset(
 """The annotations of pods by which they belong to gangs."""
 SHORT_KEYS: Final = GANG_KEYS | {CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION, EVICTABLE}
 """The annotations of pods whose value is a name, a word or a duration."""
-POD_KEYS: Final = CONSTRAINT_KEYS | SHORT_KEYS | {ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE}
+POD_KEYS: Final = (
+    CONSTRAINT_KEYS | SHORT_KEYS | {ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE, RESIZE, RESIZED}
+)
 """The annotations of pods that the scheduler reads."""
 NODE_KEYS: Final = frozenset({HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, HAMI_LOCK, CORDON})
 """The annotations of nodes that the scheduler reads."""
@@ -243,7 +249,7 @@ def is_relevant_key(key: str) -> bool:
 
 def is_output_key(key: str) -> bool:
     """Whether only the scheduler may write the annotation `key`, because the ledger or a kubelet trusts it."""
-    ours = (ALLOCATION, ALLOCATED, LEADER, CHARGED_TO)
+    ours = (ALLOCATION, ALLOCATED, LEADER, CHARGED_TO, RESIZED)
     return key in ours or key.startswith(OUTPUT_PREFIXES) or is_environment_key(key)
 
 

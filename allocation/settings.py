@@ -84,7 +84,7 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         core_policy: when HAMi-core limits cores: `default` while the card is shared, `force` always, `disable` never
             (for `disable`, the admission policy `tranche-creation` must allow that value as well).
         node_policy: `binpack` prefers full nodes, `spread` empty ones; a pod's annotation takes precedence.
-        card_policy: the same for the cards of a node, by HAMi's names.
+        card_policy: the same for the cards of a node, by HAMi's names; HAMi's default is `spread` (docs/packing.md).
         weights: of slots, cores and memory in a card's score.
         topology: how connections between cards are evaluated.
         bindings: which pods get only the cards of their application.
@@ -99,7 +99,7 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     memory_factor: int = 1
     core_policy: CorePolicy = "default"
     node_policy: NodePolicy = "binpack"
-    card_policy: CardPolicy = "spread"
+    card_policy: CardPolicy = "binpack"
     weights: Weights = Weights()
     topology: TopologySettings = TopologySettings()
     bindings: BindingSettings = BindingSettings()

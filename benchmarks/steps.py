@@ -14,8 +14,9 @@ from benchmarks import fleets
 from benchmarks.extender import fill
 from benchmarks.results import Row, Sample
 from benchmarks.timing import timed
-from scheduler.api import explanation
+from scheduler.api import capacity, capacity_slice, capacity_stranded, explanation
 from scheduler.api.evictions import Evictions
+from scheduler.api.manifest_pod import SubmittedPod
 from scheduler.consolidation.movable import Movable
 from scheduler.consolidation.planner import Planner
 from scheduler.cycle import lifts
@@ -30,11 +31,13 @@ from scheduler.preemption.eligibility import Eligibility
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import ConsolidationSettings, PreemptionSettings
 from scheduler.state.cluster_state import ClusterState
+from scheduler.volumes.planned_pod import PlannedPod
 
 NAME = "steps"
 _NODES: Final = 5_000
 _TIMES: Final = 20
 _MOST_MS: Final = 10
+_COPIES: Final = 1_000
 _HOLDS: Final = (0, 1, 8, 64)
 _LABELS: Final = 20
 _LABEL: Final = "benchmark/{}"
@@ -76,6 +79,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
         "explanation": partial(explanation.explain, cycle, evictions=evictions),
         "/filter": filter_,
     }
+    yield _capacity(cycle, nodes, times)
     for holds in _HOLDS:
         for number in range(len(state.holds), holds):
             _hold(state, number)
@@ -86,6 +90,21 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
                 row = f"longest step (processor time): {what}, {why}, {nodes:,} nodes, {holds} holds"
                 target, passed = f"! ≤ {_MOST_MS} ms", longest <= _MOST_MS
                 yield Row(NAME, row, f"{longest:.2f} ms", "", target, passed), Sample(NAME, row, steps)
+
+
+def _capacity(cycle: SchedulingCycle, nodes: int, times: int) -> tuple[Row, Sample]:
+    """Return the longest step of a question about capacity: what is stranded, the largest slice, and a count."""
+
+    def ask(pod: Pod) -> Steps[object]:
+        submitted = SubmittedPod(PlannedPod.of(pod, ()), ())
+        yield from capacity_stranded.stranded(cycle.state)
+        yield from capacity_slice.largest(cycle, pod)
+        return (yield from capacity.count(cycle, "slice", submitted, most=_COPIES, is_over=lambda: False))
+
+    steps = [timed(ask(_small(number, 0)))[0].longest_step for number in range(times)]
+    longest = max(steps) * 1e3
+    row = f"longest step (processor time): capacity, {_COPIES} copies, {nodes:,} nodes"
+    return Row(NAME, row, f"{longest:.2f} ms", "", f"! ≤ {_MOST_MS} ms", longest <= _MOST_MS), Sample(NAME, row, steps)
 
 
 def _hold(state: ClusterState, number: int) -> None:

@@ -19,12 +19,12 @@ def add_cards_to_cordon(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_filename(parser: argparse.ArgumentParser) -> None:
+def add_filename(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Add `-f`, which names manifests."""
     parser.add_argument(
         *("-f", "--filename"),
         action="append",
-        required=True,
+        required=required,
         metavar="FILE",
         help="a file with documents in YAML or JSON, or - for standard input; may be repeated",
     )

@@ -70,6 +70,7 @@ RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceS
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
 DEVICE_TAINT_RULES = Resource("resource.k8s.io", "v1", "devicetaintrules", "DeviceTaintRule")
 POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup")
+KUBERNETES_POD_GROUPS = Resource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup")
 GPU_NODE_STATUSES = Resource(API_GROUP, API_VERSION, "gpunodestatuses", "GpuNodeStatus")
 LEADERSHIPS = Resource(API_GROUP, API_VERSION, "leaderships", "Leadership")
 GPU_CLAIMS = Resource(API_GROUP, API_VERSION, "gpuclaims", "GpuClaim")

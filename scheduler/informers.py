@@ -14,6 +14,7 @@ from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.objects import Node, Pod
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
+from scheduler.resize.resizer import Resizer
 from scheduler.state import kinds
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.kinds import StateKind
@@ -115,6 +116,10 @@ class Informers:
         """Apply changes of nodes and pods to `locks` from now on."""
         self.nodes.add_handlers(on_upsert=locks.set_node, on_delete=locks.drop_node)
         self.pods.add_handlers(on_upsert=locks.set_pod, on_delete=locks.set_pod)
+
+    def feed_resizer(self, resizer: Resizer) -> None:
+        """Notify `resizer` of changes of pods, which the state counts first."""
+        self.pods.add_handlers(on_upsert=resizer.set_pod, on_delete=resizer.drop_pod)
 
     def feed_volume_binder(self, binder: VolumeBinder) -> None:
         """Notify `binder` of changes, so that it looks again at the pods that wait for them."""

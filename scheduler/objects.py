@@ -9,9 +9,10 @@ import msgspec
 from allocation.bindings import binding
 from allocation.bindings.binding import ShareMode
 from allocation.limits import excess_of_annotations
-from allocation.names import CONSTRAINT_KEYS, MAX_NAME_LENGTH, NODE_KEYS, POD_KEYS, SHORT_KEYS
+from allocation.names import CONSTRAINT_KEYS, MAX_NAME_LENGTH, NODE_KEYS, POD_KEYS, RESIZE, SHORT_KEYS
 from allocation.pod import Resources
 from allocation.quantity import Quantity
+from allocation.wire.resize_record import LONGEST_WISH
 from cluster.metadata import ObjectMeta, Reference
 from scheduler.pod_spec.limits import excess_of_labels
 from scheduler.pod_spec.spec import PREEMPTS, PodSpec
@@ -85,6 +86,8 @@ class PodMeta(Meta, rename="camel", gc=False):
                 self.annotations[key] = sys.intern(self.annotations[key])
         for key in self.annotations.keys() & SHORT_KEYS:
             self.annotations[key] = self.annotations[key][: MAX_NAME_LENGTH + 1]
+        if RESIZE in self.annotations:
+            self.annotations[RESIZE] = self.annotations[RESIZE][: LONGEST_WISH + 1]
 
 
 class NodeMeta(Meta, gc=False):

@@ -134,8 +134,8 @@ class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         node_resources_strategy: LeastAllocated prefers nodes with much free CPU and memory, MostAllocated those with
             little.
         stranded: with node policy `binpack`, in either mode: how many points of the score of the cards, of which a full
-            node has 30, each card counts that a pod strands, because the node has no CPU or memory left for it; 0 to
-            10000.
+            node has 30, each card counts that a pod costs others: that it strands, because the node has no CPU or
+            memory left for it, breaks up, or takes from pods that depend on it; 0 to 10000.
     """
 
     cards: int = 100
@@ -252,7 +252,7 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         backoff_seconds: how long a gang pauses after a Binding was refused, its timeout, or a vain gathering.
         gather_seconds: in extender mode, for how long its pods that came to `/bind` wait for the others.
-        pod_groups: whether the PodGroups of the coscheduling plugin (scheduling.x-k8s.io) are read.
+        pod_groups: whether PodGroups are read, those of Kubernetes and those of the coscheduling plugin.
     """
 
     backoff_seconds: float = 10.0
@@ -319,6 +319,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         preemption: whether and how pods of lower priority are evicted.
         consolidation: whether and how pods are moved, in loop mode.
         gangs: how pods that get nodes together are scheduled.
+        resize: whether running pods get the sizes that their users wish by annotation.
         dra: what other drivers of dynamic resource allocation do with the cards.
         election: the leader election of the scheduler's replicas.
         drain_seconds: how long the process waits for Bindings and events in progress before it exits.
@@ -351,6 +352,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     preemption: PreemptionSettings = PreemptionSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
     gangs: GangSettings = GangSettings()
+    resize: bool = False
     dra: DraSettings = DraSettings()
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0
@@ -391,9 +393,7 @@ def _check_network_levels(levels: tuple[str, ...]) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

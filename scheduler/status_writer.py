@@ -2,7 +2,7 @@
 
 import logging
 import time
-from asyncio import sleep
+from asyncio import Lock, sleep
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -72,10 +72,12 @@ class PacedStatusWriter(Generic[Item, Status]):
         fenced: FencedApi,
         reporter: Reporter[Item, Status],
         *,
+        turn: Lock,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Write what `reporter` says."""
+        """Write what `reporter` says at moments when the `turn` is free: then no pod is reserved only for a test."""
         self._fenced = fenced
+        self._turn = turn
         self._reporter = reporter
         self._clock = clock
         self._written: dict[str, tuple[float, Status]] = {}
@@ -89,7 +91,9 @@ class PacedStatusWriter(Generic[Item, Status]):
 
     async def write_due(self) -> None:
         """Write the statuses that changed, at most as many as are written in a second."""
-        left, desired = WRITES_PER_SECOND, self._reporter.desired()
+        left = WRITES_PER_SECOND
+        async with self._turn:
+            desired = self._reporter.desired()
         for position, item in enumerate(self._due()):
             if position % _STEP == _STEP - 1:
                 await sleep(0)
@@ -116,7 +120,8 @@ class PacedStatusWriter(Generic[Item, Status]):
         """Write the status of an object if it changed; return whether that was tried."""
         meta, kind, shown = item.metadata, self._reporter.resource, self._reporter.shown(item)
         _, before = self._written.get(meta.uid, (0.0, shown))
-        new = desired(item, before, timestamp(time.time()))
+        async with self._turn:
+            new = desired(item, before, timestamp(time.time()))
         if new == before:
             return False
         error = await write_status(self._fenced, kind, meta, _patch(new, before, shown))

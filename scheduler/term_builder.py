@@ -52,6 +52,7 @@ from scheduler.preemption.gang_choice import GangChooser
 from scheduler.preemption.preemptor import Preemptor
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
+from scheduler.resize.resizer import Resizer
 from scheduler.settings import NO_PREFERENCES, SchedulerSettings
 from scheduler.state import kinds, uncounted_pods
 from scheduler.state.cluster_state import ClusterState
@@ -264,9 +265,9 @@ def build_term(
     )
     statuses = StatusWriter(fenced, state.claims)
     queues = QueueReporter(state.fair_share, lambda: queue.waiting, settings=allocation, recorder=recorder)
-    queue_statuses = PacedStatusWriter(fenced, queues)
+    queue_statuses = PacedStatusWriter(fenced, queues, turn=state.turn)
     quotas = QuotaReporter(state.quotas, settings=allocation, recorder=recorder)
-    quota_statuses = PacedStatusWriter(fenced, quotas)
+    quota_statuses = PacedStatusWriter(fenced, quotas, turn=state.turn)
     reconciler = LeaseReconciler(
         fenced,
         lease_writes,
@@ -293,6 +294,9 @@ def build_term(
         idle_seconds=settings.hold_idle_seconds,
         is_trusted=is_trusted,
     )
+    resizers = (Resizer(fenced, state=state, recorder=recorder),) if settings.resize else ()
+    for resizer in resizers:
+        watched.feed_resizer(resizer)
     comparer = LedgerComparer(
         api,
         state=state,
@@ -313,7 +317,7 @@ def build_term(
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
             *(reconciler.run, missing_devices.run, patience.run, keeper.run),
-            *(each.run for each in for_kube_scheduler),
+            *(each.run for each in (*for_kube_scheduler, *resizers)),
         ),
     )
 

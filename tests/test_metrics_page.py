@@ -6,19 +6,24 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
 from agent.metrics import Metrics as AgentMetrics
+from allocation.allocation import Charge
+from allocation.inventory import NodeInventory
 from allocation.settings import AllocationSettings, BindingSettings
 from cluster.api_metrics import TrafficMetrics
 from cluster.event_loop import PauseMonitor
 from cluster.events import Recorder
 from cluster.http import exposition
-from scheduler.metrics.cards import FAMILIES, LABELS
+from cluster.resource_quota import ResourceQuota
+from scheduler.metrics.cards import FAMILIES
 from scheduler.metrics.instruments import Metrics as SchedulerMetrics
 from scheduler.state.collector import StateCollector
-from tests.scheduler.support.builders import pod, state
+from tests.allocation.support.mig_cards import instance, mig_card
+from tests.scheduler.support.builders import allocated, pod, state
 from tests.scheduler.support.claims import claim
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.quotas import gpu_quota
@@ -89,7 +94,7 @@ def shown() -> set[Shown]:
             for registry in (scheduler.registry, WebhookMetrics().registry, AgentMetrics().registry)
             for each in families(registry)
         ]
-    cards = [Shown(name, "gauge", LABELS) for name in FAMILIES]
+    cards = [Shown(name, "gauge", family.labels) for name, family in FAMILIES.items()]
     return {each for each in (*found, *cards) if not each.name.startswith("process_")}
 
 
@@ -117,11 +122,48 @@ async def test_cards_are_exported_from_the_ledger() -> None:
     made.ledger.used[0, 0, 1] = 250
     text = (await exposition.text(metrics.registry)).decode()
     labels = 'zone="vGPU",node="n1",device_uuid="GPU-n1-1",device_index="1",device_type=""'
-    assert f"hami_node_gpu_memory_allocated_ratio{{{labels}}} 25.0\n" in text
+    assert f"hami_node_gpu_memory_allocated_ratio{{{labels}}} 0.25\n" in text
+    size = 'device_cores="100",device_memory_limit="1000"'
+    assert f"hami_node_gpu_overview{{{labels},{size}}} {250 * 2**20}\n" in text
     assert f"hami_gpu_memory_limit_bytes{{{labels}}} {1000 * 2**20}\n" in text
     assert 'tranche_scheduler_cards{state="usable"} 2.0\n' in text
     assert not re.search(r"_created(\{.*\})? ", text), "when a counter began"
     assert exposition.labels({"model": 'a"\\\nb'}) == r'{model="a\"\\\nb"}'
+
+
+async def test_a_mig_instance_that_a_pod_has_is_exported_with_its_place_on_the_card() -> None:
+    """By the UUID of its card, as DCGM has it; an instance that no pod has is left out."""
+    made = state()
+    cards = (mig_card(0), instance(0, "1g.5gb", 6), instance(0, "2g.10gb", 0))
+    made.ledger.set_node(NodeInventory("n1", cards))
+    metrics = SchedulerMetrics()
+    metrics.show_cards(lambda: made.ledger)
+    assert "hami_node_gpu_mig_instance_info{" not in (await exposition.text(metrics.registry)).decode()
+    made.ledger.record("uid-a", "n1", [Charge(cards[1].uuid, 100, 100, 1, parent=cards[0].uuid)])
+    text = (await exposition.text(metrics.registry)).decode()
+    (line,) = (each for each in text.splitlines() if each.startswith("hami_node_gpu_mig_instance_info{"))
+    assert f'device_uuid="{cards[0].uuid}",device_index="0",mig_uuid="{cards[1].uuid}",profile="1g.5gb"' in line
+    assert 'placement_start="6"' in line
+    assert line.endswith("} 1")
+
+
+def test_resource_quotas_are_exported_by_hamis_names() -> None:
+    """The smallest limit of each GPU resource of a namespace, and what its pods hold of it, in its units."""
+    registry, term = CollectorRegistry(), Term()
+    registry.register(
+        StateCollector(term=lambda: term, recorder=Recorder(cast("Any", None), component="", instance=""))
+    )
+    for name, hard in (
+        ("a", {"limits.nvidia.com/gpumem": "900"}),
+        ("b", {"limits.nvidia.com/gpumem": "700", "pods": "1"}),
+    ):
+        term.state.limits.set_quota(
+            msgspec.convert({"metadata": {"name": name, "namespace": "team"}, "spec": {"hard": hard}}, ResourceQuota)
+        )
+    term.state.set_pod(allocated("a", node="n1", memory=250, namespace="team"))
+    labels = {"zone": "vGPU", "namespace": "team", "quota_name": "nvidia.com/gpumem"}
+    assert registry.get_sample_value("hami_resource_quota_limit", labels) == 700
+    assert registry.get_sample_value("hami_resource_quota_used", {**labels, "limit": "700"}) == 250
 
 
 @pytest.mark.parametrize("leads", [True, False])

@@ -179,7 +179,15 @@ def test_page_names_each_policy_that_exists() -> None:
     """A policy that the page omits has an unknown purpose; a policy that only the page names protects nothing."""
     policies = {
         each["metadata"]["name"]
-        for folder in ("base", "hami-nodes", "gpubindings/writers", "missing-devices", "rigid-budgets", "dra-guard")
+        for folder in (
+            "base",
+            "hami-nodes",
+            "gpubindings/writers",
+            "missing-devices",
+            "rigid-budgets",
+            "dra-guard",
+            "resize",
+        )
         for file in (ROOT / "manifests" / folder).glob("*.yaml")
         for each in yaml.safe_load_all(file.read_text())
         if each["kind"] == "ValidatingAdmissionPolicy"

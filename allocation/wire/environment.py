@@ -77,11 +77,17 @@ def values(
     unexpected, or one more than the container requested; so it is the smallest. To HAMi-core, 0 means no limit, of
     memory and of cores alike.
     """
-    limits = [share.memory_mib for share in shares if share.memory_mib]
     uuids = ",".join(share.uuid for share in shares)
     return {
         NVIDIA_VISIBLE_DEVICES: uuids if delivery == "env" else _qualified(_TOOLKIT_KIND, shares),
         CUDA_VISIBLE_DEVICES: uuids if visible_as == "UUID" else ",".join(map(str, range(len(shares)))),
+        **_limits(shares),
+    }
+
+
+def _limits(shares: Sequence[CardShare]) -> dict[str, str]:
+    limits = [share.memory_mib for share in shares if share.memory_mib]
+    return {
         _MEMORY_LIMIT: f"{min(limits, default=0)}m",
         **{f"{_MEMORY_LIMIT}_{position}": f"{share.memory_mib}m" for position, share in enumerate(shares)},
         "CUDA_DEVICE_SM_LIMIT": str(-(-min(share.cores for share in shares) // MILLI_PER_PERCENT)),
@@ -110,6 +116,23 @@ def annotations(
         if delivery == "nvidia-nri":
             annotations[names.delivery_key(container)] = _qualified(_HOST_KIND, shares)
     return annotations
+
+
+def resize_annotations(allocation: Allocation, request: PodRequest) -> dict[str, str]:
+    """Return the annotations that carry another size of the same cards to a pod that runs.
+
+    Its containers have them from their next start.
+    """
+    return {
+        names.ALLOCATION: record.encode(allocation),
+        names.HAMI_ALLOCATED: hami.allocation_string(allocation, request),
+        **{
+            names.environment_key(_key_word(name), container): value
+            for container, shares in allocation.containers.items()
+            if shares
+            for name, value in _limits(shares).items()
+        },
+    }
 
 
 def hami_annotations(

@@ -20,9 +20,11 @@ from benchmarks.packing.run import MARKS, MakePolicy
 from benchmarks.packing.workload import Workload
 from benchmarks.results import percentile
 
-OURS, BEFORE, FGD = "Tranche", "Tranche, stranded: 0", "FGD"
-_TRACE, _MODELS, _SHAPES, _ENDS = "trace", "models", "shapes", "ends"
-_PARTS: Final = (_TRACE, _MODELS, _SHAPES, _ENDS)
+OURS, SPREAD, BEFORE, FGD = "Tranche", "Tranche, cards: spread", "Tranche, stranded: 0", "FGD"
+_TRACE, _MODELS, _SHAPES, _ENDS, _SLICES = "trace", "models", "shapes", "ends", "slices"
+_PARTS: Final = (_TRACE, _MODELS, _SHAPES, _ENDS, _SLICES)
+_WITHOUT_TRACE: Final = (_SHAPES, _SLICES)
+_NODES_OF_SLICES: Final = 100
 _NAMING: Final = 1 / 3
 _LOADS: Final = (0.95, 1.1)
 _SEEDS_WITH_ENDS: Final = 3
@@ -67,9 +69,9 @@ def main() -> int:
     )
     parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the first seed of the trace as SVG")
     arguments = parser.parse_args()
-    parts = frozenset(arguments.parts or (_PARTS if arguments.trace else [_SHAPES]))
-    if not parts <= {*_PARTS} or (parts != {_SHAPES} and arguments.trace is None):
-        parser.error(f"the parts are {', '.join(_PARTS)}, and all but {_SHAPES} need --trace")
+    parts = frozenset(arguments.parts or (_PARTS if arguments.trace else _WITHOUT_TRACE))
+    if not parts <= {*_PARTS} or (parts - {*_WITHOUT_TRACE} and arguments.trace is None):
+        parser.error(f"the parts are {', '.join(_PARTS)}, and all but {' and '.join(_WITHOUT_TRACE)} need --trace")
     here = machine.describe()
     print(here)
     runs = []
@@ -106,13 +108,13 @@ def _runs(arguments: argparse.Namespace, parts: frozenset[str]) -> Iterator[Run]
                     percentile(found.seconds, 99) * 1e6,
                     found.line if seed == 1 and part == _TRACE else [],
                 )
-    if real is None or _ENDS not in parts:
-        return
-    for load in _LOADS:
-        for seed in range(1, min(arguments.seeds, _SEEDS_WITH_ENDS) + 1):
-            for policy, make in _policies(real, seed).items():
-                mean = run.turn_over(real, make, seed=seed, load=load, days=arguments.days)
-                yield Run(f"{real.name}, tasks end, {load:.0%} requested", policy, seed, [mean])
+    slices = workload.slices_and_cards(nodes=_NODES_OF_SLICES)
+    for part, ending in ({_SLICES: slices} | ({_ENDS: real} if real is not None else {})).items():
+        for load in _LOADS if part in parts else ():
+            for seed in range(1, min(arguments.seeds, _SEEDS_WITH_ENDS) + 1):
+                for policy, make in _policies(ending, seed).items():
+                    mean = run.turn_over(ending, make, seed=seed, load=load, days=arguments.days)
+                    yield Run(f"{ending.name}, tasks end, {load:.0%} requested", policy, seed, [mean])
 
 
 def _policies(load: Workload, seed: int) -> dict[str, MakePolicy]:
@@ -124,6 +126,7 @@ def _policies(load: Workload, seed: int) -> dict[str, MakePolicy]:
         **REFERENCES,
         FGD: fgd,
         OURS: ours(load.machines),
+        SPREAD: ours(load.machines, card_policy="spread"),
         BEFORE: ours(load.machines, stranded=0.0),
     }
 

@@ -11,7 +11,7 @@ import msgspec
 
 from allocation import names
 from allocation.inventory import Card, NodeInventory
-from allocation.settings import AllocationSettings
+from allocation.settings import AllocationSettings, CardPolicy
 from allocation.steps import finish
 from benchmarks.packing.fleet import Choice, Fleet
 from benchmarks.packing.reference import Policy
@@ -30,20 +30,26 @@ _DAY: Final = 86_400
 _CARD_MIB: Final = 20_000
 """So much memory that a percentage of it is exact."""
 _SLOTS: Final = 100
+_CARD_POLICY: Final = AllocationSettings().card_policy
 
 
-def ours(machines: Sequence[Machine], *, stranded: float = ScoreWeights().stranded) -> Callable[[Fleet], Policy]:
-    """Return the policy of a scheduler with default settings but for the weight of stranded cards."""
-    return lambda _fleet: Ours(machines, stranded=stranded)
+def ours(
+    machines: Sequence[Machine],
+    *,
+    stranded: float = ScoreWeights().stranded,
+    card_policy: CardPolicy = _CARD_POLICY,
+) -> Callable[[Fleet], Policy]:
+    """Return the policy of a scheduler with default settings but for the weight of stranded cards, and for cards."""
+    return lambda _fleet: Ours(machines, stranded=stranded, card_policy=card_policy)
 
 
 class Ours:
     """One scheduler, whose own state is the fleet."""
 
-    def __init__(self, machines: Sequence[Machine], *, stranded: float) -> None:
+    def __init__(self, machines: Sequence[Machine], *, stranded: float, card_policy: CardPolicy) -> None:
         """Report the cards of `machines` to it."""
         make_queue = partial(SchedulingQueue, clock=lambda: 0.0, first_backoff=1.0, longest_backoff=1.0)
-        settings = AllocationSettings()
+        settings = AllocationSettings(card_policy=card_policy)
         self._state = ClusterState(settings=settings, make_queue=make_queue, clock=lambda: 0.0, stranded=stranded)
         self._cycle = SchedulingCycle(self._state)
         self._numbers = {machine.name: number for number, machine in enumerate(machines)}

@@ -29,7 +29,7 @@ class Arrived(msgspec.Struct, frozen=True):
         allocated: the share of the fleet's cards that is allocated at each of `MARKS`.
         failed: the GPU tasks that found no node, at each of `MARKS`.
         line: points of the arrived and the allocated share.
-        seconds: what each decision took.
+        seconds: the processor time that each decision took.
     """
 
     allocated: list[float]
@@ -45,9 +45,9 @@ def arrive(workload: Workload, make: MakePolicy, *, seed: int) -> Arrived:
     arrived = allocated = failed = 0
     for task in workload.drawn(seed, until=MARKS[-1]):
         arrived += task.size
-        begin = time.perf_counter()
+        begin = time.process_time()
         choice = policy.choose(task)
-        found.seconds.append(time.perf_counter() - begin)
+        found.seconds.append(time.process_time() - begin)
         if choice is not None:
             fleet.add(task, choice)
             allocated += task.size

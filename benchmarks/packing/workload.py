@@ -16,6 +16,8 @@ WHOLE: Final = 1000
 """Millicards of a card."""
 RANDOM: Final = "random shapes"
 """The name of the workload that is drawn from the distributions stated here."""
+SLICES: Final = "slices and whole cards"
+"""The name of the workload of both."""
 _NODES, _TASKS = "openb_node_list_gpu_node.csv", "openb_pod_list_default.csv"
 
 
@@ -125,6 +127,26 @@ def random_shapes(*, nodes: int, seed: int = 0) -> Workload:
         machines.append(Machine(f"node-{number:05}", cpu, memory, cards, chance.choice(("A", "B"))))
     tasks = [_random_task(chance) for _ in range(2000)]
     return Workload(RANDOM, tuple(machines), tuple(Arrival(each, 0.0, 0.0) for each in tasks))
+
+
+def slices_and_cards(*, nodes: int, seed: int = 0) -> Workload:
+    """Return nodes and tasks that share cards or have whole ones, and end; CPU and memory are plentiful.
+
+    Nodes have 8 cards with 16 cores and 128 GiB each. Of the tasks, three quarters request a part of a card, 10 to 40 %
+    in steps of 5, and the others 1, 2, 4 or 8 cards; each requests 6 cores and 32 GiB a card, and exists for 1 to 24 h.
+    """
+    chance = random.Random(seed)
+    machines = tuple(Machine(f"node-{number:05}", 128_000, 1024 * 1024, 8, "A") for number in range(nodes))
+
+    def drawn() -> Arrival:
+        cards, milli = 1, 50 * chance.randint(2, 8)
+        if chance.random() < 0.25:
+            cards, milli = chance.choices((1, 2, 4, 8), (50, 20, 15, 15))[0], WHOLE
+        size = cards * milli
+        task = Task(6 * size, 32 * 1024 * size // WHOLE, cards, milli)
+        return Arrival(task, 0.0, chance.uniform(1, 24) * 3600)
+
+    return Workload(SLICES, machines, tuple(drawn() for _ in range(2000)))
 
 
 def _random_task(chance: random.Random) -> Task:

@@ -15,7 +15,6 @@ from cli.kube.session import Session
 from cli.tables import note
 from cluster import resource
 from cluster.disruption_budget import PodDisruptionBudget
-from cluster.errors import NotFoundError
 from cluster.lease import Lease
 from scheduler.objects import Pod, PriorityClass
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
@@ -91,26 +90,18 @@ def _objects(client: Client, kind: StateKind[Any], state: ClusterState) -> list[
             return list(gpu_node_statuses(client))
         case resource.GPU_CLAIMS:
             return list(own_kinds.gpu_claims(client))
-        case resource.GPU_QUOTAS | resource.GPU_QUEUES | resource.POD_GROUPS:
+        case resource.GPU_QUOTAS | resource.GPU_QUEUES:
             return own_kinds.read_if_possible(client, kind.resource, kind.decoded)
+        case resource.POD_GROUPS | resource.KUBERNETES_POD_GROUPS:
+            return own_kinds.pod_groups(client, kind.resource, kind.decoded)
         case resource.RESOURCE_SLICES | resource.RESOURCE_CLAIMS:
-            return _foreign_devices(client, kind)
+            without = "cards that other DRA drivers have allocated are shown as free"
+            return own_kinds.read_if_defined(client, kind.resource, kind.decoded, without=without)
         case resource.PODS:
             selector = UNFINISHED if state.fair_share.queues else LIVE
             return client.list(kind.resource, kind.decoded, field_selector=selector)
         case _:
             return client.list(kind.resource, kind.decoded, namespace=kind.namespace)
-
-
-def _foreign_devices(client: Client, kind: StateKind[Any]) -> list[Any]:
-    """Return what other DRA drivers have; most clusters have nothing, and old ones do not know the kinds."""
-    try:
-        return list(client.list(kind.resource, kind.decoded))
-    except NotFoundError:
-        return []
-    except MissingRightError as error:
-        note(f"{error.cause}: cards that other DRA drivers have allocated are shown as free")
-        return []
 
 
 def read_pods(session: Session, namespace: str) -> list[Pod]:

@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -14,19 +13,10 @@ from cli.explain.explain import text
 from cli.explain.replicas import Replicas
 from cli.kube.session import Session
 from cli.liveness.liveness import liveness_lines, with_liveness
-from cli.manifests import manifest_files
 from cli.tables import structured
-from cli.workloads import expand
-from cli.workloads.claims import claims_in
-from cli.workloads.workload import Workload
+from cli.workloads import files
+from cli.workloads.files import SourcedWorkload
 from scheduler.api.simulation_types import Simulation
-
-
-class _Source(msgspec.Struct, frozen=True):
-    """A workload of a file; `source` is its place, for messages."""
-
-    source: str
-    workload: Workload
 
 
 class Simulated(msgspec.Struct, frozen=True):
@@ -50,9 +40,7 @@ class Simulations(msgspec.Struct, frozen=True):
 
 def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print what would happen to each pod; return 1 if a pod would not be placed."""
-    sources, claims = _read(arguments.filename)
-    if not sources:
-        raise CommandError(f"no pod and no pod template in {', '.join(arguments.filename)}")
+    sources, claims = files.read(arguments.filename)
     evaluator = evaluators.choose(session, arguments)
     items = tuple(_simulate(evaluator, source, claims, every=arguments.all) for source in sources)
     printed = structured(with_liveness(evaluator.alive, Simulations(items)), output=arguments.output)
@@ -63,21 +51,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     return 0 if not stops and all(each.is_placed for each in items) else 1
 
 
-def _read(names: Iterable[str]) -> tuple[list[_Source], list[dict[str, Any]]]:
-    """Return the workloads and the claims of files."""
-    sources: list[_Source] = []
-    claims: list[dict[str, Any]] = []
-    for name in names:
-        label, documents = manifest_files.read(name)
-        contents = (each.plain for each in documents if each.content is not None)
-        for number, content in enumerate(contents, start=1):
-            where = f"{label}, document {number}"
-            sources += [_Source(f"{where}, {each.owner}", each) for each in expand.of(content)]
-            claims += claims_in(content)
-    return sources, claims
-
-
-def _simulate(evaluator: Evaluator, source: _Source, claims: list[dict[str, Any]], *, every: bool) -> Simulated:
+def _simulate(evaluator: Evaluator, source: SourcedWorkload, claims: list[dict[str, Any]], *, every: bool) -> Simulated:
     try:
         return Simulated(source.source, *evaluator.simulate(source.workload, every=every, claims=claims))
     except CommandError as error:

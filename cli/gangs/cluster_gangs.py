@@ -11,8 +11,8 @@ from cli.installation.rules import Rules
 from cli.kube import own_kinds
 from cli.kube.client import Client
 from cli.kube.objects import NOT_FAILED
-from cluster.pod_group import PodGroup
-from cluster.resource import POD_GROUPS, PODS
+from cluster.pod_group import KubernetesPodGroup, PodGroup
+from cluster.resource import KUBERNETES_POD_GROUPS, POD_GROUPS, PODS
 from scheduler.api import gang_view
 from scheduler.api.gang_types import GangsView
 from scheduler.objects import Pod, PodCondition, PodStatus
@@ -51,8 +51,10 @@ def read(client: Client, rules: Rules, *, namespace: str, name: str) -> GangsVie
     """
     state, messages = scheduler_state.empty(rules, time.monotonic), dict[str, str]()
     if state.pod_groups.are_read:
-        for group in own_kinds.read_if_possible(client, POD_GROUPS, PodGroup, namespace=namespace):
+        for group in own_kinds.pod_groups(client, POD_GROUPS, PodGroup, namespace=namespace):
             state.pod_groups.set(group)
+        for own in own_kinds.pod_groups(client, KUBERNETES_POD_GROUPS, KubernetesPodGroup, namespace=namespace):
+            state.pod_groups.set(own)
     for claim in own_kinds.gpu_claims(client, namespace=namespace):
         state.set_claim(claim)
     for pod in client.list(PODS, _Pod, namespace=namespace, field_selector=NOT_FAILED):

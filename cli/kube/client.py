@@ -115,7 +115,14 @@ class Client:
         return response.status, payload
 
     def annotate(
-        self, resource: Resource, *, name: str, version: str, annotations: Mapping[str, str | None], dry_run: bool
+        self,
+        resource: Resource,
+        *,
+        name: str,
+        version: str,
+        annotations: Mapping[str, str | None],
+        dry_run: bool,
+        namespace: str = "",
     ) -> None:
         """Set annotations, or remove those that are None, if the object is still at `version`.
 
@@ -125,7 +132,8 @@ class Client:
         """
         body = {"metadata": {"resourceVersion": version, "annotations": annotations}}
         params = {"fieldManager": "kubectl-gpu", **({"dryRun": "All"} if dry_run else {})}
-        self._ask("patch", resource, name=name, params=params, body=msgspec.json.encode(body))
+        content = msgspec.json.encode(body)
+        self._ask("patch", resource, name=name, namespace=namespace, params=params, body=content)
 
     def _ask(
         self,

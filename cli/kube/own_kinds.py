@@ -45,6 +45,26 @@ def read_if_possible(client: Client, resource: Resource, kind: type[T], *, names
     return []
 
 
+def read_if_defined(client: Client, resource: Resource, kind: type[T], *, namespace: str = "", without: str) -> list[T]:
+    """Return the objects of a kind that many clusters do not have, in a namespace or in all.
+
+    If they may not be read, note what is shown `without` them.
+    """
+    try:
+        return client.list(resource, kind, namespace=namespace)
+    except NotFoundError:
+        return []
+    except MissingRightError as error:
+        note(f"{error.cause}: {without}")
+        return []
+
+
+def pod_groups(client: Client, resource: Resource, kind: type[T], *, namespace: str = "") -> list[T]:
+    """Return the PodGroups of one API group, in a namespace or in all."""
+    without = "gangs are shown as if there were none of these PodGroups"
+    return read_if_defined(client, resource, kind, namespace=namespace, without=without)
+
+
 def _not_defined(resource: Resource) -> str:
     return f"resource {resource.plural}.{resource.group} is not defined in this cluster"
 

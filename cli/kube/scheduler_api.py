@@ -7,6 +7,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from allocation.wire import resize_record
+from allocation.wire.resize_record import Wish
 from cli.errors import CommandError, MissingPackageError, MissingRightError
 from cli.kube import scheduler_version
 from cli.kube.access import Access, direct
@@ -15,10 +17,14 @@ from cli.kube.failure import failure_of
 from cli.tables import note
 from cluster.errors import UnreachableError
 from scheduler.api import request_body
+from scheduler.api.adjustment_types import AdjustmentAnswer
+from scheduler.api.capacity_types import CapacityView
 from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.gang_types import GangsView
 from scheduler.api.namespaced.paths import (
+    ADJUSTMENT,
+    CAPACITY,
     CONSOLIDATION,
     GANGS,
     MOST_MOVES,
@@ -65,6 +71,18 @@ class SchedulerApi:
         """Return the simulation of a pod and its claims, with the cards of `node`."""
         body = request_body.encode(manifests)
         return self._request("POST", SIMULATION, Simulation, query=_cards_of(node), body=body, namespace=namespace)
+
+    def capacity(self, namespace: str, manifests: Manifests | None) -> CapacityView:
+        """Return how many more pods like one fit, or of the standard shapes."""
+        if manifests is None:
+            return self._request("GET", CAPACITY, CapacityView, namespace=namespace)
+        body = request_body.encode(manifests)
+        return self._request("POST", CAPACITY, CapacityView, body=body, namespace=namespace)
+
+    def adjust(self, namespace: str, pod: str, wish: Wish) -> AdjustmentAnswer:
+        """Return whether a running pod may have another size."""
+        body = resize_record.encode_wish(wish).encode()
+        return self._request("POST", ADJUSTMENT, AdjustmentAnswer, body=body, namespace=namespace, pod=pod)
 
     def consolidate(self, namespace: str, pod: str, *, most_moves: int) -> ConsolidationExplanation:
         """Move other pods so that a pod fits, at most `most_moves`; return the moves that have begun, or why not."""

@@ -86,7 +86,7 @@ def evaluate(
             continue
         outcomes[outcome] += 1
         findings += pod_findings
-        field = "" if rules.extender or outcome not in ("mutated", "unchanged") else _unsupported(planned)
+        field = "" if rules.extender or outcome not in ("mutated", "unchanged") else _unsupported(planned, rules)
         if field:
             held += 1
             what = f"would be held: {unsupported_fields.remedy(field)}"
@@ -196,8 +196,9 @@ def _requests_gpu(pod: Pod, rules: Rules) -> bool:
     )
 
 
-def _unsupported(planned: PlannedPod) -> str:
+def _unsupported(planned: PlannedPod, rules: Rules) -> str:
     try:
-        return unsupported_fields.unsupported(msgspec.convert(planned.pod, _Scheduling).spec)
+        spec = msgspec.convert(planned.pod, _Scheduling).spec
+        return unsupported_fields.unsupported(spec, reads_pod_groups=rules.gangs.pod_groups)
     except msgspec.ValidationError as error:
         return f"spec ({error})"

@@ -102,6 +102,7 @@ def _properties(config: Schema) -> Schema:
         "bindings": closed({"mode": {"enum": [*get_args(BindingsMode)]}, "requireNamespace": FLAG, "writers": STRINGS}),
         "priorityQuota": FLAG,
         "gangs": closed({"podGroups": FLAG}),
+        "resize": FLAG,
         "missingDevices": {"enum": [*get_args(MissingDevicesPolicy)]},
         "rigidBudgets": {"enum": [*get_args(RigidBudgetsPolicy)]},
         "draGuard": closed({"enabled": FLAG, "drivers": STRINGS, "namespaces": STRINGS}),

@@ -16,6 +16,7 @@ BINDINGS = 'ne .Values.bindings.mode "off"'
 MISSING = 'eq .Values.missingDevices "delete"'
 RIGID = 'eq .Values.rigidBudgets "violate"'
 POD_GROUPS = ".Values.gangs.podGroups"
+RESIZE = ".Values.resize"
 HOST_PATHS = "or .Values.isolation.hamiCore .Values.delivery.hostFacts"
 EXCLUDED = "[kube-system, kube-public, kube-node-lease, tranche-system]}"
 # The aliases of the scheduler's configuration name it as well.
@@ -125,7 +126,8 @@ SCHEDULER = (
         '          command: [python3, -m, scheduler{{ include "tranche.bindingFlags" . }}'
         f"{{{{ if {MISSING} }}}}, --missing-devices=delete{{{{ end }}}}"
         f"{{{{ if {RIGID} }}}}, --preemption-rigid-budgets=violate{{{{ end }}}}"
-        f"{{{{ if {POD_GROUPS} }}}}, --gangs-pod-groups=true{{{{ end }}}}]\n"
+        f"{{{{ if {POD_GROUPS} }}}}, --gangs-pod-groups=true{{{{ end }}}}"
+        f"{{{{ if {RESIZE} }}}}, --resize=true{{{{ end }}}}]\n"
         '          {{- include "tranche.extenderArguments" . }}\n',
     ),
     Edit(
@@ -322,6 +324,11 @@ POLICIES = (
         f'name: plugins\n      expression: {{{{ include "tranche.celList" ({HAMI} | ternary'
         " (list .Values.hamiNodes.pluginUser) list) | quote }}",
     ),
+    Edit(
+        'name: resizers\n      expression: "[]"',
+        f'name: resizers\n      expression: "{{{{ if {RESIZE} }}}}'
+        "['system:serviceaccount:tranche-system:tranche-scheduler']{{ else }}[]{{ end }}\"",
+    ),
     Edit(SCHEDULER_NAMES.old, SCHEDULER_NAMES.new, 5),
 )
 NAMESPACE = (
@@ -374,6 +381,7 @@ ALL = (
     Template("dra-guard.yaml", "dra-guard/guard.yaml", DRA_GUARD, ".Values.draGuard.enabled"),
     # In extender mode kube-scheduler, under the same identity, deletes pods without cards as well.
     Template("rigid-budgets.yaml", "rigid-budgets/scheduler.yaml", condition=f"and ({RIGID}) (not {EXTENDER})"),
+    Template("resize.yaml", "resize/scheduler.yaml", condition=RESIZE),
     Template("coscheduling.yaml", "coscheduling/rbac.yaml", condition=POD_GROUPS),
     Template("crd-gpubindings.yaml", "gpubindings/crd.yaml", condition=f"{CRDS} ({BINDINGS})"),
     Template("gpubindings.yaml", "gpubindings/rbac.yaml", condition=BINDINGS),

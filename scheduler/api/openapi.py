@@ -12,12 +12,22 @@ import yaml
 from allocation import limits
 from cluster.resource import GPU_CLAIMS
 from cluster.version import Version
+from scheduler.api.adjustment_types import AdjustmentAnswer, AdjustmentQuestion
 from scheduler.api.allocation_view import AllocationView
+from scheduler.api.capacity_types import CapacityView
 from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.gang_types import GangsView
 from scheduler.api.namespaced import paths
-from scheduler.api.namespaced.paths import CONSOLIDATION, POD_EXPLANATION, SHARES, SIMULATION, TOKEN_HEADER, VERSION
+from scheduler.api.namespaced.paths import (
+    ADJUSTMENT,
+    CONSOLIDATION,
+    POD_EXPLANATION,
+    SHARES,
+    SIMULATION,
+    TOKEN_HEADER,
+    VERSION,
+)
 from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.quota_types import QuotasView
@@ -29,8 +39,10 @@ ALLOCATION: Final = "/api/allocation"
 QUEUES: Final = "/api/queues"
 QUOTAS: Final = "/api/quotas"
 GANGS: Final = "/api/gangs"
+CAPACITY: Final = "/api/capacity"
 EXPLAIN: Final = "/api/explain/{namespace}/{pod}"
 SIMULATE: Final = "/api/simulate-schedule"
+ADJUST: Final = "/api/adjust"
 
 _JSON: Final = "application/json"
 _ABOUT: Final = f"""\
@@ -56,10 +68,12 @@ def document() -> dict[str, Any]:
     """Return the document, OpenAPI 3.1."""
     types = (
         *(Simulation, AllocationView, QueuesView, QuotasView, Explanation, NamespaceShares, Version, Failure),
-        *(ConsolidationExplanation, ConsolidationProgress, GangsView),
+        *(ConsolidationExplanation, ConsolidationProgress, GangsView, CapacityView),
+        *(AdjustmentQuestion, AdjustmentAnswer),
     )
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    simulation, allocation, queues, quotas, explanation, shares, version, failure, moves, progress, gangs = references
+    simulation, allocation, queues, quotas, explanation, shares, version, failure, *others = references
+    moves, progress, gangs, capacity, *adjustment = others
     common = {
         "401": _text("The request has neither a client certificate nor a bearer token."),
         "403": {
@@ -91,6 +105,17 @@ def document() -> dict[str, Any]:
         _parameter("after", "query", "Return the gangs after this one, namespace/name: `next` of another response."),
     )
     one_node = _parameter("node", "query", "Show the cards of this node. Default: no cards.")
+    counts = {
+        "200": _json("The counts, also if no pod fits or admission refuses them.", capacity),
+        "501": _json("In extender mode the scheduler does not count pods.", failure),
+    }
+    counts_of_pod = {
+        **counts,
+        "400": _json("The body is not a Pod, or not a List of one Pod and valid claims.", failure),
+        "413": _json("The body is larger than 256 KiB.", failure),
+        "422": _json("Another scheduler would place the pod.", failure),
+    }
+    shapes_of = _parameter("namespace", "query", "The namespace of the pods that are counted. Default: default.")
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tranche's scheduler", "version": "v1", "description": _ABOUT},
@@ -110,6 +135,8 @@ def document() -> dict[str, Any]:
                     },
                 }
             },
+            ADJUST: {"post": _adjust(adjustment, failure, common)},
+            ADJUSTMENT: {"post": _adjust_own(adjustment, failure, namespaced, namespace)},
             ALLOCATION: {
                 "get": {
                     "operationId": "readAllocation",
@@ -138,6 +165,21 @@ def document() -> dict[str, Any]:
                     "parameters": [_parameter("namespace", "query", "Return the gangs of this namespace."), *gang],
                     "responses": {"200": _json("At most 500 gangs, by namespace and name.", gangs), **common},
                 }
+            },
+            CAPACITY: {
+                "get": {
+                    "operationId": "readCapacity",
+                    "summary": "Count how many whole cards and common slices still fit, and what is stranded.",
+                    "parameters": [shapes_of],
+                    "responses": {**counts, **common},
+                },
+                "post": {
+                    "operationId": "countPods",
+                    "summary": "Count how many more pods like one still fit, and what is stranded.",
+                    "parameters": [shapes_of],
+                    "requestBody": {"required": True, "content": {_JSON: manifest, "application/yaml": manifest}},
+                    "responses": {**counts_of_pod, **common},
+                },
             },
             EXPLAIN: {
                 "get": {
@@ -210,6 +252,21 @@ def document() -> dict[str, Any]:
                     },
                 },
             },
+            paths.CAPACITY: {
+                "get": {
+                    "operationId": "readOwnCapacity",
+                    "summary": "Count whole cards and a namespace's common slices for users who may create pods in it.",
+                    "parameters": [namespace],
+                    "responses": {**counts, **namespaced},
+                },
+                "post": {
+                    "operationId": "countOwnPods",
+                    "summary": "Count how many more pods like one fit for users who may create pods in its namespace.",
+                    "parameters": [namespace],
+                    "requestBody": {"required": True, "content": {_JSON: manifest}},
+                    "responses": {**counts_of_pod, **namespaced},
+                },
+            },
             SHARES: {
                 "get": {
                     "operationId": "readOwnShares",
@@ -256,6 +313,41 @@ def document() -> dict[str, Any]:
             },
         },
         "components": {"schemas": schemas},
+    }
+
+
+def _adjust(adjustment: list[Any], failure: Any, common: dict[str, Any]) -> dict[str, Any]:
+    question, answer = adjustment
+    return {
+        "operationId": "adjust",
+        "summary": "Answer whether a running pod may have another size. Nothing is changed.",
+        "requestBody": {"required": True, "content": {_JSON: {"schema": question}}},
+        "responses": {
+            "200": _json("Whether it may, and what is left of its cards.", answer),
+            "400": _json("The body is not a question of this form.", failure),
+            "404": _json("The pod does not exist.", failure),
+            "413": _json("The body is larger than 256 KiB.", failure),
+            **common,
+        },
+    }
+
+
+def _adjust_own(
+    adjustment: list[Any], failure: Any, namespaced: dict[str, Any], namespace: dict[str, Any]
+) -> dict[str, Any]:
+    size = {"type": "object", "description": "By container, as in the annotation gpu.scheduling/resize."}
+    return {
+        "operationId": "adjustOwn",
+        "summary": "Answer users who may get pods in a namespace whether one of them may have another size.",
+        "parameters": [namespace, _parameter("pod", "path", "The pod's name.")],
+        "requestBody": {"required": True, "content": {_JSON: {"schema": size}}},
+        "responses": {
+            "200": _json("Whether it may, and what is left of its cards. Nothing is changed.", adjustment[1]),
+            "400": _json("The body is not of the form of the annotation.", failure),
+            "404": _json("The pod does not exist.", failure),
+            "413": _json("The body is larger than 256 KiB.", failure),
+            **namespaced,
+        },
     }
 
 

@@ -5,10 +5,15 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from allocation.steps import Steps
+from allocation.wire.resize_record import Wish
 from cluster.informer import Informer
 from cluster.manifest import NotAdmittedError
 from scheduler.api import (
+    adjustment,
     allocation_view,
+    capacity,
+    capacity_shapes,
+    capacity_view,
     explanation,
     gang_explanation,
     gang_view,
@@ -17,7 +22,10 @@ from scheduler.api import (
     quota_view,
     simulation,
 )
+from scheduler.api.adjustment_types import AdjustmentAnswer
 from scheduler.api.allocation_view import AllocationView
+from scheduler.api.capacity_shapes import Shape
+from scheduler.api.capacity_types import CapacityView
 from scheduler.api.evictions import Evictions
 from scheduler.api.explanation_types import Explanation
 from scheduler.api.gang_explanation import Rehearsed
@@ -89,6 +97,49 @@ class Queries(msgspec.Struct, frozen=True):
         except NotAdmittedError as error:
             return simulation.not_admitted(str(error))
         return (yield from simulation.simulate(self.cycle, submitted, evictions=self.evictions, cards_of=cards_of))
+
+    def capacity(
+        self,
+        manifests: Manifests | None,
+        admit: Admit,
+        *,
+        namespace: str,
+        is_over: Callable[[], bool],
+        within_namespace: bool = False,
+    ) -> Steps[CapacityView]:
+        """Return how many more pods like one fit, or of the standard shapes; at most until `is_over` returns True.
+
+        With `within_namespace` the standard shapes are the slices of the pods of `namespace`, and what is stranded is
+        left out. Run it within `ClusterState.alone`.
+
+        Raises:
+            UnreadableManifestError: the manifests are not a Pod and claims that it may use.
+            UnknownSchedulerError: another scheduler would place the pod.
+        """
+        state = self.cycle.state
+        if manifests is not None:
+            shapes: tuple[Shape, ...] = (Shape(capacity_shapes.name_of(manifests), manifests),)
+        else:
+            shapes = yield from capacity_shapes.standard(state, namespace, own_only=within_namespace)
+        return (
+            yield from capacity_view.view(
+                self.cycle,
+                shapes,
+                admit,
+                namespace=namespace,
+                most=capacity.MOST_COPIES,
+                is_over=is_over,
+                with_stranded=not within_namespace,
+            )
+        )
+
+    def adjust(self, namespace: str, name: str, wish: Wish) -> AdjustmentAnswer | None:
+        """Return whether a running pod may have another size, or None if it does not exist.
+
+        Run it while `ClusterState.turn` is held.
+        """
+        pod = self.pods.get(name, namespace)
+        return adjustment.answer(self.cycle.state, pod, wish) if pod is not None else None
 
     def allocation(self) -> AllocationView:
         """Return all cards, and the pods that use them."""

@@ -7,7 +7,14 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from scheduler.state.cluster_state import ClusterState
+
 NOT_DECIDING: Final = "this replica does not decide: it does not lead, or has not read the cluster yet; ask the leader"
+
+_EXTENDER: Final = (
+    "in extender mode the scheduler does not count pods, because kube-scheduler's requests do not wait; 'kubectl gpu"
+    " capacity' counts them in a copy of the cluster's state, with ClusterRole tranche-viewer"
+)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -35,6 +42,16 @@ def json_handler(compute: Callable[[web.Request], Awaitable[msgspec.Struct]]) ->
         return web.Response(status=status, body=msgspec.json.encode(content), content_type="application/json")
 
     return handle
+
+
+def require_queue(state: ClusterState) -> None:
+    """Check that pods can be reserved for a count without another decision in between.
+
+    Raises:
+        HttpError: 501, in extender mode kube-scheduler asks for decisions at any time.
+    """
+    if not state.has_queue:
+        raise HttpError(501, _EXTENDER)
 
 
 async def read_body(request: web.Request, *, most: int) -> bytes:

@@ -1,6 +1,7 @@
 """The HTTP routes for administrators and tools; `scheduler.api.openapi` describes them."""
 
 import asyncio
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Final
@@ -9,16 +10,16 @@ import msgspec
 from aiohttp import web
 
 from cluster.manifest import UnreadableManifestError
-from scheduler.api import openapi, request_body
+from scheduler.api import adjustment, capacity, manifest_pod, openapi, request_body
 from scheduler.api.gang_explanation import MOST_SECONDS, Rehearsed
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
-from scheduler.api.openapi import ALLOCATION, EXPLAIN, GANGS, OPENAPI, QUEUES, QUOTAS, SIMULATE
+from scheduler.api.openapi import ADJUST, ALLOCATION, CAPACITY, EXPLAIN, GANGS, OPENAPI, QUEUES, QUOTAS, SIMULATE
 from scheduler.api.queries import Queries
-from scheduler.api.request_body import LARGEST_BODY
-from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
+from scheduler.api.request_body import LARGEST_BODY, Manifests
+from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body, require_queue
 from scheduler.pacing import Pacer
 
-API_PATHS: Final = frozenset({EXPLAIN, SIMULATE, ALLOCATION, QUEUES, QUOTAS, GANGS})
+API_PATHS: Final = frozenset({ADJUST, ALLOCATION, CAPACITY, EXPLAIN, GANGS, QUEUES, QUOTAS, SIMULATE})
 """The paths that require an authenticated caller. The OpenAPI document is public."""
 
 _CLOSED: Final = (
@@ -71,19 +72,47 @@ class _Routes:
         return explanation
 
     async def simulate(self, request: web.Request) -> msgspec.Struct:
-        self._current()  # a replica that cannot respond does not read the body
-        body = await read_body(request, most=LARGEST_BODY)
         try:
-            # Large YAML takes seconds to parse, so one body at a time is parsed next to the scheduling loop. The
-            # simulation sees the pods that were scheduled in the meantime.
-            async with self._parsing:
-                manifests = await asyncio.to_thread(request_body.parse, body)
+            manifests = await self._manifests(request)
             async with self._current().cycle.state.inquiry:
                 return await Pacer().run(self._current().simulate(manifests, self._admit, cards_of=_nodes(request)))
         except UnreadableManifestError as error:
             raise HttpError(400, str(error)) from None
         except UnknownSchedulerError:
             raise HttpError(500, "scheduler framework not found") from None  # TensorFusion's text
+
+    async def capacity(self, request: web.Request) -> msgspec.Struct:
+        require_queue(self._current().cycle.state)
+        namespace = request.query.get("namespace", "default")
+        try:
+            manifests = await self._manifests(request) if request.method == "POST" else None
+            async with self._current().cycle.state.alone():
+                is_over = capacity.deadline(time.monotonic)
+                return await Pacer().run(
+                    self._current().capacity(manifests, self._admit, namespace=namespace, is_over=is_over)
+                )
+        except UnreadableManifestError as error:
+            raise HttpError(400, str(error)) from None
+        except UnknownSchedulerError as error:
+            raise HttpError(422, manifest_pod.other_scheduler_message(str(error), namespace)) from None
+
+    async def _manifests(self, request: web.Request) -> Manifests:
+        """Return what the body of a request has; raise UnreadableManifestError if it is not a Pod."""
+        self._current()  # a replica that cannot respond does not read the body
+        body = await read_body(request, most=LARGEST_BODY)
+        # Large YAML takes seconds to parse, so one body at a time is parsed next to the scheduling loop. The response
+        # is about the pods that were scheduled in the meantime, too.
+        async with self._parsing:
+            return await asyncio.to_thread(request_body.parse, body)
+
+    async def adjust(self, request: web.Request) -> msgspec.Struct:
+        self._current()
+        asked = adjustment.read_question(await read_body(request, most=LARGEST_BODY))
+        async with self._current().cycle.state.turn:
+            found = self._current().adjust(asked.namespace, asked.pod, asked.resize)
+        if found is None:
+            raise HttpError(404, f"pod {asked.namespace}/{asked.pod} does not exist")
+        return found
 
     def _current(self) -> Queries:
         """Return the queries of the current term; raise 403 where the API is closed, 503 outside a term."""
@@ -110,6 +139,9 @@ def api_routes(queries: Callable[[], Queries | None], *, admit: Admit, is_open: 
         web.get(GANGS, json_handler(routes.gangs)),
         web.get(EXPLAIN, json_handler(routes.explain)),
         web.post(SIMULATE, json_handler(routes.simulate)),
+        web.get(CAPACITY, json_handler(routes.capacity)),
+        web.post(CAPACITY, json_handler(routes.capacity)),
+        web.post(ADJUST, json_handler(routes.adjust)),
     ]
 
 

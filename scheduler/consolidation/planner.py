@@ -19,7 +19,6 @@ from scheduler.consolidation.destinations import Destinations, Move, Rankings
 from scheduler.consolidation.movable import Movable, MovablePod
 from scheduler.cycle import evaluation
 from scheduler.cycle.evaluation import Evaluation
-from scheduler.filters import unsupported_fields
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.preemption.node_search import NodeTrial
@@ -108,7 +107,7 @@ class Planner:
         return finish(case.plan(movable, rankings, most_moves=len(plan.moves)))
 
     def _requirements(self, pod: Pod) -> GpuRequirements | NoPlan:
-        field = unsupported_fields.unsupported(pod.spec)
+        field = self.state.requirements.unsupported(pod)
         if pod.excess or field:
             return NoPlan("it is held until it changes")
         try:

@@ -58,11 +58,14 @@ class SchedulingCycle:
         """Return False if no node takes any pod of a kind, as far as that is known without a decision."""
         return self._fast_path.may_fit(kind)
 
-    def schedule(self, pod: Pod, *, explain: bool = True) -> Steps[ScheduleResult | None]:
+    def schedule(
+        self, pod: Pod, *, explain: bool = True, creates_instances: bool = True
+    ) -> Steps[ScheduleResult | None]:
         """Choose a node and cards for `pod` and reserve them.
 
         Return None if the pod changed meanwhile, or the cluster changed too often. Without `explain` the result may
-        lack the reasons why no node takes the pod, which take longer to compute.
+        lack the reasons why no node takes the pod, which take longer to compute. Unless it `creates_instances`, the pod
+        gets only MIG instances that exist.
         """
         queue, changes = self.state.queue, self.state.ledger.changes
         queued = queue.pod(pod.uid)
@@ -71,7 +74,9 @@ class SchedulingCycle:
             if isinstance(requirements, Unschedulable):
                 return requirements
             before, headroom = changes.state, self._headroom(pod)
-            attempt = yield from self._search.find(Case(pod, requirements, headroom, explain))
+            attempt = yield from self._search.find(
+                Case(pod, requirements, headroom, explain, creates_instances=creates_instances)
+            )
             if queue.pod(pod.uid) is not queued:
                 return None
             with Exclusive("checking and reserving"):
@@ -126,7 +131,7 @@ class SchedulingCycle:
 
     def requirements(self, pod: Pod) -> GpuRequirements | Unschedulable:
         """Return the GPU requirements of a pod, or the reason why it is held."""
-        field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue and not pod.excess else ""
+        field = self.state.requirements.unsupported(pod) if self.state.has_queue and not pod.excess else ""
         if field:
             return held(unsupported_fields.remedy(field))
         return self._read(pod)

@@ -113,16 +113,16 @@ class FastPath:
             return None  # scores are normalised over the nodes that have room for the unbound claims, too
         if preferences:
             return (yield from self._place_preferred(pod, requirements, headroom, ranking, preferences))
-        fitting, stranded = ranking.count(), None
+        fitting, left = ranking.count(), None
         if stranding is not None:
             containers = requirements.request.gpu_containers
-            stranded = partial(stranding.left, self._ledger, best.allocation.node, containers)
+            left = partial(stranding.left, self._ledger, best.allocation.node, containers)
         note = messages.find_fit(
             best.scores,
             fitting=fitting,
             rejected=len(self._nodes) - fitting,
             is_exact=not bindings and self._is_exact(requirements, headroom),
-            stranded=stranded,
+            left=left,
         )
         return Scheduled.on_cards(self._ledger, requirements, best.allocation, best.charges, note=note, path="cached")
 

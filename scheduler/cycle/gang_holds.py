@@ -22,7 +22,6 @@ from allocation.steps import Steps
 from scheduler.cycle import gang_order
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
-from scheduler.filters import unsupported_fields
 from scheduler.gangs.gang import Gang
 from scheduler.holds import Hold, HoldCause
 from scheduler.objects import Pod
@@ -165,7 +164,7 @@ class GangHolds:
 
     def _free(self, pod: Pod) -> Steps[Place | None]:
         """Return a place for a pod that is free now; None if it fits nowhere."""
-        if pod.excess or unsupported_fields.unsupported(pod.spec):
+        if pod.excess or self._state.requirements.unsupported(pod):
             return None
         try:
             requirements = self._state.requirements.unlimited(pod)

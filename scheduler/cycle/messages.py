@@ -9,6 +9,7 @@ import msgspec
 from allocation.mig import InstanceRequest
 from allocation.placement.mig_plan import NewInstance
 from allocation.placement.rejection import UNREGISTERED, Rejection
+from allocation.placement.stranding import Left
 from allocation.reasons import NodeRejection, PodReason
 from allocation.steps import Steps
 
@@ -40,13 +41,12 @@ def find_fit(
     fitting: int,
     rejected: int,
     is_exact: bool = True,
-    stranded: Callable[[], float] | None = None,
+    left: Callable[[], Left] | None = None,
 ) -> str:
     """Return the note of `FilteringSucceed`: the chosen node, and the best of the `fitting` nodes with their scores.
 
-    The first of `scores` is the chosen node. If another one of those that are shown has a higher score, the cards that
-    are `stranded` on the chosen one say why. Unless `is_exact`, at most `fitting` nodes fit and at least `rejected` do
-    not.
+    The first of `scores` is the chosen node. If another one of those that are shown has a higher score, what is `left`
+    of the chosen one says why. Unless `is_exact`, at most `fitting` nodes fit and at least `rejected` do not.
     """
     best = tuple(islice(scores.items(), _RUNNERS_UP if is_exact else 1))
     listed = ",".join(f"{name}:{value:.2f}" for name, value in best) + (",…" if fitting > len(best) else "")
@@ -55,9 +55,9 @@ def find_fit(
     else:
         numbers = f"{counted(rejected)} not fit, {counted(fitting)} fit"
     note = f"find fit node({best[0][0]}), {numbers}({listed})"
-    if stranded is None or all(value <= best[0][1] for _, value in best):
+    if left is None or all(value <= best[0][1] for _, value in best):
         return note
-    return f"{note}; leaves {stranded():.1f} free cards there without CPU or memory"
+    return f"{note}; {left()}"
 
 
 def counted(nodes: int) -> str:

@@ -50,6 +50,7 @@ class Case(msgspec.Struct, frozen=True):
         headroom: what its quotas still allow it.
         explain: whether the reasons are needed if no node takes it.
         lift: the reservations that are free for it.
+        creates_instances: whether an agent may be asked to create MIG instances for it.
     """
 
     pod: Pod
@@ -57,6 +58,7 @@ class Case(msgspec.Struct, frozen=True):
     headroom: Headroom
     explain: bool = True
     lift: Lift = NO_LIFT
+    creates_instances: bool = True
 
 
 class Search:
@@ -178,7 +180,8 @@ class Search:
         if isinstance(found, Scheduled):
             return found
         demand = yield from demand_of(self._state, case.pod, evaluated)
-        if case.requirements.is_gathering:  # what an agent makes would be kept from others while the gang waits
+        if case.requirements.is_gathering or not case.creates_instances:
+            # What an agent makes for a pod of a gang would be kept from others while the gang waits.
             return msgspec.structs.replace(found, demand=demand)
         waits = yield from instances.wait(self._state, case.pod, evaluated, case.headroom)
         return waits or msgspec.structs.replace(found, demand=demand)

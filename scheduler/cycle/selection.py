@@ -22,11 +22,11 @@ def select(
     if total is not None:
         rejected = total - fitting
     if evaluated.allocation is not None:
-        stranded = None
+        left = None
         if evaluated.preferences is None and evaluated.values and evaluated.stranding is not None:
             containers = evaluated.requirements.request.gpu_containers
-            stranded = partial(evaluated.stranding.left, state.ledger, evaluated.allocation.node, containers)
-        note = messages.find_fit(scores, fitting=fitting, rejected=rejected, stranded=stranded)
+            left = partial(evaluated.stranding.left, state.ledger, evaluated.allocation.node, containers)
+        note = messages.find_fit(scores, fitting=fitting, rejected=rejected, left=left)
         return Scheduled.on_cards(
             state.ledger, evaluated.requirements, evaluated.allocation, evaluated.charges, note=note, path=path
         )

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from allocation.constraints import Constraints
+from allocation.placement.host import CPU
 from allocation.steps import Steps
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
@@ -21,11 +22,13 @@ def best_first(
     if stranding is None:
         return sorted(nodes, key=lambda name: (state.node_cache.pods_on(name, without=without), name))
     yield from stranding.prepare()
-    rows, costs = ledger.rows(nodes), np.zeros(len(nodes))
-    with_cards = np.flatnonzero(rows >= 0)
-    costs[with_cards] = stranding.of_rows(ledger, rows[with_cards], ())
-    free = np.zeros(len(nodes), np.int64)
-    free[with_cards] = state.workload.columns(ledger)[rows[with_cards], 0]
+    rows, costs, free = ledger.rows(nodes), np.zeros(len(nodes)), np.zeros(len(nodes))
+    if stranding.mix is None:
+        rows[:] = -1
+    else:
+        with_cards = np.flatnonzero(rows >= 0)
+        costs[with_cards] = stranding.of_rows(ledger, rows[with_cards], ())
+        free[with_cards] = state.workload.hosts(ledger)[CPU, rows[with_cards]]
     yield
     for place in np.flatnonzero(rows < 0).tolist():
         free[place] = state.workload.free(nodes[place])[0]

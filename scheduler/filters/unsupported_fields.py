@@ -34,15 +34,17 @@ A test compares this list and UNSUPPORTED with the fields of the API: a new fiel
 """
 
 UNSUPPORTED: Final = frozenset({"resourceClaims", "schedulingGroup", "workloadRef"})
-"""Fields that affect placement but are not implemented; pods that use them are held."""
+"""Fields that affect placement; pods that use them are held, but those of a PodGroup where PodGroups are read."""
+_GROUP: Final = "spec.schedulingGroup"
 
 
-def unsupported(spec: PodSpec) -> str:
+def unsupported(spec: PodSpec, *, reads_pod_groups: bool) -> str:
     """Return a field of the pod that the loop does not evaluate, or an empty string."""
     if spec.resource_claims:
         return "spec.resourceClaims"
-    if spec.scheduling_group is not None:
-        return "spec.schedulingGroup"
+    group = spec.scheduling_group
+    if group is not None and not (reads_pod_groups and group.pod_group_name):
+        return _GROUP
     if spec.workload_ref is not None:
         return "spec.workloadRef"
     return ""
@@ -50,4 +52,7 @@ def unsupported(spec: PodSpec) -> str:
 
 def remedy(field: str) -> str:
     """Return the message for the owner of a pod that uses `field`."""
-    return f"{field} is not evaluated in loop mode; remove it, or run the scheduler as an extender of kube-scheduler"
+    read = ", let PodGroups be read (gangs.pod_groups)" if field == _GROUP else ""
+    return (
+        f"{field} is not evaluated in loop mode; remove it{read}, or run the scheduler as an extender of kube-scheduler"
+    )

@@ -1,7 +1,7 @@
 """One gang: its pods that wait, those that have nodes, and how many have to get nodes together."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -32,14 +32,35 @@ class GangKey(msgspec.Struct, frozen=True, order=True):
 
 
 class GroupSpec(msgspec.Struct, frozen=True):
-    """What a PodGroup says about its gang: the least number of pods, and for how many seconds it may wait."""
+    """What PodGroups say about a gang.
+
+    Attributes:
+        min_member: the least number of pods; 0 without a PodGroup.
+        timeout: for how many seconds it may wait; 0 for ever.
+        block: the key of a node label whose value all its nodes must share; empty if they may differ.
+        parent: the group of groups that it belongs to; empty for none.
+    """
 
     min_member: int = 0
     timeout: float = 0.0
+    block: str = ""
+    parent: str = ""
 
 
 NO_GROUP: Final = GroupSpec()
 """A gang without a PodGroup."""
+
+
+def _merged(groups: Collection[GroupSpec]) -> GroupSpec:
+    """Return what PodGroups of one name say together, of which the plugin and Kubernetes may have one each."""
+    if not groups:
+        return NO_GROUP
+    return GroupSpec(
+        max(each.min_member for each in groups),
+        max(each.timeout for each in groups),
+        max(each.block for each in groups),
+        max(each.parent for each in groups),
+    )
 
 
 class Gang:
@@ -56,7 +77,7 @@ class Gang:
             be assumed on nodes that will not go there.
         tried_block: the block to which a decision that is being made restricts its pods; None without a restriction.
         pause_until: when it may be decided again, on the clock of the queue.
-        group: what its PodGroup says.
+        group: what its PodGroups say.
     """
 
     def __init__(self, key: GangKey) -> None:
@@ -71,6 +92,8 @@ class Gang:
         self.tried_block: str | None = None
         self.pause_until = 0.0
         self.group = NO_GROUP
+        self._groups: dict[str, GroupSpec] = {}
+        """What each of its PodGroups says, by the API group of the PodGroup."""
         self._leaving: set[str] = set()
         """The UIDs of the pods that have nodes and are being deleted: their successors wait for one another."""
         self._declarations: dict[str, Declaration] = {}
@@ -92,7 +115,7 @@ class Gang:
     @property
     def block(self) -> str:
         """The key of a node label whose value all its nodes must share; empty if they may differ."""
-        return min(self._blocks, default="")
+        return min(self._blocks, default=self.group.block)
 
     @property
     def disagreement(self) -> str:
@@ -104,9 +127,17 @@ class Gang:
             return f"its pods declare different blocks: {self.block} counts"
         return ""
 
-    def set_group(self, group: GroupSpec) -> None:
-        """Set what its PodGroup says."""
-        self.group = group
+    def said_by(self, source: str) -> GroupSpec | None:
+        """Return what its PodGroup of one API group says; None without one."""
+        return self._groups.get(source)
+
+    def set_group(self, source: str, group: GroupSpec | None) -> None:
+        """Set what its PodGroup of one API group says; None without one."""
+        if group is None:
+            self._groups.pop(source, None)
+        else:
+            self._groups[source] = group
+        self.group = _merged(self._groups.values())
         self._measure()
 
     def _measure(self) -> None:

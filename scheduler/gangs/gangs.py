@@ -13,8 +13,9 @@ import msgspec
 from allocation.errors import AllocationError
 from allocation.gang import Declaration, declared
 from allocation.names import CLAIM
-from scheduler.gangs.gang import NO_GROUP, Gang, GangKey, GroupSpec
+from scheduler.gangs.gang import Gang, GangKey, GroupSpec
 from scheduler.objects import Pod
+from scheduler.pod_spec.spec import PodSpec
 from scheduler.volumes.planned_pod import PlannedPod
 
 _Claim = tuple[str, str]
@@ -35,9 +36,15 @@ class _Member(msgspec.Struct):
 
 
 class Gangs:
-    """All gangs."""
+    """All gangs.
+
+    Attributes:
+        reads_scheduling_group: whether `spec.schedulingGroup` names the gang of a pod; otherwise another scheduler
+            evaluates it, or such pods are held.
+    """
 
     def __init__(self) -> None:
+        self.reads_scheduling_group = False
         self._gangs: dict[GangKey, Gang] = {}
         self._members: dict[str, _Member] = {}
         self._refs: dict[_Claim, str] = {}
@@ -98,12 +105,18 @@ class Gangs:
         key = member.key if member is not None else self._read(pod)[0]
         return self._gangs.get(key) if key is not None else None
 
+    def pod_group(self, spec: PodSpec) -> str:
+        """Return the PodGroup that a pod names by its `spec.schedulingGroup`, if that counts; empty for none."""
+        group = spec.scheduling_group
+        return group.pod_group_name if group is not None and self.reads_scheduling_group else ""
+
     def _declaration(self, pod: Pod) -> Declaration | None:
         claim, planned = _claim_of(pod), ""
         if claim is not None and isinstance(pod, PlannedPod) and claim[1] in pod.gpu_claims:
             planned = pod.gpu_claims[claim[1]].gang_ref
         ref = self._refs.get(claim, planned) if claim is not None else ""
-        return declared(pod.metadata.labels, pod.metadata.annotations, gang_ref=ref)
+        meta = pod.metadata
+        return declared(meta.labels, meta.annotations, gang_ref=ref, pod_group=self.pod_group(pod.spec))
 
     def _read(self, pod: Pod) -> tuple[GangKey | None, Declaration | None]:
         """Return the gang of a pod and what it declares; a pod whose values cannot be read has none, and is held."""
@@ -232,19 +245,10 @@ class Gangs:
         for uid in tuple(self._users.get(claim, ())):
             self._place(uid, self._members[uid])
 
-    def set_group(self, namespace: str, name: str, group: GroupSpec) -> list[str]:
-        """Set what a PodGroup says; return the UIDs of the pods that wait in its gang."""
-        gang = self._gang(GangKey(namespace, name))
-        gang.set_group(group)
-        self._tidy(gang)
-        return list(gang.waiting)
-
-    def drop_group(self, namespace: str, name: str) -> list[str]:
-        """Forget a PodGroup that does not exist any more; return the UIDs of the pods that wait in its gang."""
-        gang = self._gangs.get(GangKey(namespace, name))
-        if gang is None:
-            return []
-        gang.set_group(NO_GROUP)
+    def set_group(self, key: GangKey, source: str, group: GroupSpec | None) -> list[str]:
+        """Set what a PodGroup of one API group says, None without one; return the UIDs of the pods that wait for it."""
+        gang = self._gang(key)
+        gang.set_group(source, group)
         self._tidy(gang)
         return list(gang.waiting)
 

@@ -29,6 +29,12 @@ class SchedulingGate(msgspec.Struct, gc=False):
     name: str = ""
 
 
+class SchedulingGroup(msgspec.Struct, rename="camel", gc=False):
+    """The group with whose pods a pod gets a node: the name of a PodGroup; empty for anything else."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """The spec of a pod; `excess` says which part of it exceeds a limit, and is therefore not kept."""
 
@@ -48,7 +54,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[Present, ...] = ()
-    scheduling_group: Present | None = None
+    scheduling_group: SchedulingGroup | None = None
     workload_ref: Present | None = None
     excess: str = ""
 

@@ -16,7 +16,6 @@ from allocation.steps import Steps, finish
 from allocation.victims import MOST_PRIORITY
 from scheduler.cycle import evaluation
 from scheduler.cycle.evaluation import Evaluation
-from scheduler.filters import unsupported_fields
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
 from scheduler.preemption.eligibility import Eligibility, EligiblePod
@@ -148,7 +147,7 @@ class Chooser:
         return finish(search.cheapest_on(node, below=pod.spec.priority))
 
     def _requirements(self, pod: Pod) -> GpuRequirements | NoPreemption:
-        field = unsupported_fields.unsupported(pod.spec) if self.state.has_queue else ""
+        field = self.state.requirements.unsupported(pod) if self.state.has_queue else ""
         if pod.excess or field:
             return NoPreemption("it is held until it changes")
         try:

@@ -8,6 +8,7 @@ unschedulable pod schedulable.
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
+from allocation.allocation import Allocation
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
@@ -61,6 +62,7 @@ class ClusterState(Turns):
 
     Attributes:
         running: the pods that have a node and are not finished, by UID.
+        resized_to: the sizes that are about to be written of some of them, by UID.
     """
 
     def __init__(
@@ -83,14 +85,13 @@ class ClusterState(Turns):
     ) -> None:
         """Begin with an empty state; `clock`, in seconds, must be monotonic.
 
-        `make_queue` returns the queue of pods, given the order of their queues. Pods whose scheduler name is in `names`
+        `make_queue` returns the queue of pods, given the order of their queues. Pods with a scheduler name of `names`
         are ours; they wait in the queue if `has_queue`, otherwise kube-scheduler has it. An agent has
         `mig_request_timeout_seconds` to create a MIG instance. `on_uncounted` is called once for each pod that closes
-        its node, with the reason why it cannot be counted. Devices of the DRA drivers `foreign_drivers` are counted;
-        `on_double_booked` is called for those that pods have already, and `on_device_class` for each DeviceClass that
-        satisfies a resource of ours. `scores_resources` if nodes are scored by their CPU and memory; a stranded card
-        counts `stranded` points of a node's score. The labels `network_levels` name network blocks. A pod that names a
-        PodGroup waits for it if the scheduler `reads_pod_groups`.
+        its node, with the reason. Devices of DRA drivers `foreign_drivers` count; `on_double_booked` is called for
+        those that pods have already, and `on_device_class` for each DeviceClass that satisfies a resource of ours.
+        `scores_resources` if nodes are scored by their CPU and memory; a stranded card counts `stranded` points. The
+        labels `network_levels` name network blocks. A pod waits for its PodGroup if the scheduler `reads_pod_groups`.
         """
         super().__init__()
         self.settings = settings
@@ -131,7 +132,7 @@ class ClusterState(Turns):
             on_change=lambda key: self.queue.rerank(key),  # noqa: PLW0108 -- the queue is made next
         )
         self.queue = make_queue(self.fair_share)
-        self.pod_groups = PodGroups(self.gangs, are_read=reads_pod_groups, on_change=self.queue.wake)
+        self.pod_groups = PodGroups(self.gangs, reads=reads_pod_groups, has_queue=has_queue, on_change=self.queue.wake)
         self.holds = Holds(self.ledger, self.node_cache, self.fair_share.held)
         self.instance_requests = InstanceRequests(
             ledger=self.ledger,
@@ -176,8 +177,7 @@ class ClusterState(Turns):
         )
         self._inventories = Inventories(self.ledger, on_change=self._recount_cards)
         self.agent_leases = AgentLeases(clock=clock)
-        self.deliveries = Deliveries()
-        self.node_problems = NodeProblems()
+        self.deliveries, self.node_problems = Deliveries(), NodeProblems()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
         self.agent_reports = AgentReports(
             inventories=self._inventories,
@@ -219,6 +219,7 @@ class ClusterState(Turns):
         )
         self._affinity_hints = AffinityHints()
         self.running: dict[str, Pod] = {}
+        self.resized_to: dict[str, Allocation] = {}
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether the pod is for this scheduler, by its scheduler name."""
@@ -302,8 +303,7 @@ class ClusterState(Turns):
             self.queue.notify(ClusterEvent.POD_REMOVED)
 
     def _show(self, pod: Pod) -> None:
-        """Keep what does not count of a running pod, such as when it was started."""
-        if pod.uid in self.running:
+        if pod.uid in self.running:  # what does not count, such as when it was started
             self.running[pod.uid] = pod
 
     def _dequeue(self, pod: Pod) -> None:
@@ -317,7 +317,7 @@ class ClusterState(Turns):
         node = pod.spec.node_name
         self.running[pod.uid] = pod
         try:
-            held = running_allocation(pod, self.settings)
+            held = running_allocation(pod, self.settings, resized_to=self.resized_to.get(pod.uid))
         except AllocationError as error:
             self.forget(pod.uid)  # another has bound it: the Binding that was assumed will be refused
             self.node_cache.add_pod(pod, node)

@@ -7,6 +7,7 @@ from typing import Final, Protocol, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from allocation import quota
 from allocation.bindings import problems
 from allocation.bindings.problems import BindingProblem
 from allocation.fairness.queue_spec import QueueKey
@@ -18,6 +19,7 @@ from scheduler.fairness import quota_use
 from scheduler.fairness.standings import Standings
 from scheduler.gangs.gang import GangState
 from scheduler.holds import HoldCause
+from scheduler.metrics.cards import ZONE
 from scheduler.state.cluster_state import ClusterState
 
 CODES: Final = (
@@ -83,6 +85,7 @@ class StateCollector(Collector):
                 yield from _queues(term.state)
             yield _missing_queues(term.state)
             yield from _quotas(term.state)
+            yield from _resource_quotas(term.state)
             yield from _nodes(term.state)
             yield from _dra(term.state)
             yield from _locks(term.locks)
@@ -193,12 +196,32 @@ def _quotas(state: ClusterState) -> Iterator[Metric]:
         "Part of each limit of the GpuQuota below which it is nearly full.",
         labels=("namespace", "quota"),
     )
-    for quota in state.quotas.gpu_quotas():
-        name, total = (quota.metadata.namespace, quota.metadata.name), quota.spec.total
-        for each in quota_use.of_total(total, state.quotas.use(quota.metadata.namespace), state.settings):
+    for gpu_quota in state.quotas.gpu_quotas():
+        name, total = (gpu_quota.metadata.namespace, gpu_quota.metadata.name), gpu_quota.spec.total
+        for each in quota_use.of_total(total, state.quotas.use(gpu_quota.metadata.namespace), state.settings):
             available.add_metric((*name, each.resource), each.available_ratio)
         alert.add_metric(name, (100 - total.alert_threshold_percent) / 100)
     yield from (available, alert)
+
+
+def _resource_quotas(state: ClusterState) -> Iterator[Metric]:
+    """Yield HAMi's metrics of the ResourceQuotas that limit GPU resources: of each resource the smallest limit."""
+    used = GaugeMetricFamily(
+        "hami_resource_quota_used",
+        "What the pods of a namespace hold of a resource that its ResourceQuotas limit, in units of the resource.",
+        labels=("zone", "namespace", "quota_name", "limit"),
+    )
+    limited = GaugeMetricFamily(
+        "hami_resource_quota_limit",
+        "The smallest limit of the resource in the ResourceQuotas of the namespace.",
+        labels=("zone", "namespace", "quota_name"),
+    )
+    for namespace in state.quotas.resource_quotas:
+        limits = quota.limits(state.quotas.hards(namespace), state.settings).limits
+        for each in quota_use.of_limits(limits, state.quotas.use(namespace)):
+            used.add_metric((ZONE, namespace, each.resource, str(each.limit)), each.used)
+            limited.add_metric((ZONE, namespace, each.resource), each.limit)
+    yield from (used, limited)
 
 
 def _bindings(state: ClusterState) -> Iterator[Metric]:

@@ -121,7 +121,7 @@ def _pod(state: ClusterState, pod: Pod) -> Difference | None:
     if pod.finished or not node:
         return None
     try:
-        counted = running_allocation(pod, state.settings)
+        counted = running_allocation(pod, state.settings, resized_to=state.resized_to.get(pod.uid))
     except AllocationError:
         return None  # the pod closes its node, whatever is counted for it
     expected: tuple[Charge, ...] | None = counted[1] if counted is not None else None

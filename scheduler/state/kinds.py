@@ -18,7 +18,7 @@ from cluster.gpu_queue import GpuQueue
 from cluster.gpu_quota import GpuQuota
 from cluster.informer import HasMeta
 from cluster.lease import Lease
-from cluster.pod_group import PodGroup
+from cluster.pod_group import KubernetesPodGroup, PodGroup
 from cluster.resource import Resource
 from cluster.resource_quota import ResourceQuota
 from scheduler.objects import Namespace, Node, NodeWithImages, Pod, PriorityClass
@@ -81,8 +81,14 @@ VOLUME_CLAIMS: Final = StateKind(
 
 _NODES_WITH_IMAGES: Final = StateKind(resource.NODES, NodeWithImages, lambda to: (to.set_node, to.drop_node))
 _BINDINGS: Final = StateKind(resource.GPU_BINDINGS, GpuBinding, lambda to: (to.bindings.set, to.bindings.drop))
-_POD_GROUPS: Final = StateKind(
-    resource.POD_GROUPS, PodGroup, lambda to: (to.pod_groups.set, to.pod_groups.drop), is_optional=True
+_POD_GROUPS: Final[tuple[StateKind[Any], ...]] = (
+    StateKind(resource.POD_GROUPS, PodGroup, lambda to: (to.pod_groups.set, to.pod_groups.drop), is_optional=True),
+    StateKind(
+        resource.KUBERNETES_POD_GROUPS,
+        KubernetesPodGroup,
+        lambda to: (to.pod_groups.set, to.pod_groups.drop),
+        is_optional=True,
+    ),
 )
 _ALWAYS: Final[tuple[StateKind[Any], ...]] = (
     STATUSES,
@@ -143,7 +149,7 @@ def needed(
         _NODES_WITH_IMAGES if with_images else NODES,
         *((_BINDINGS,) if has_bindings else ()),
         *(_FOREIGN_DEVICES if has_foreign_drivers else ()),
-        *((_POD_GROUPS,) if has_pod_groups else ()),
+        *(_POD_GROUPS if has_pod_groups else ()),
         *(_STORAGE if has_storage else ()),
         PODS,
     )

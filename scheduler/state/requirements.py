@@ -26,10 +26,12 @@ from scheduler.bindings.allowed_cards import within_quotas
 from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
 from scheduler.fairness.fair_share import FairShare
+from scheduler.filters import unsupported_fields
 from scheduler.gangs.gang import GangKey
 from scheduler.gangs.gangs import Gangs
 from scheduler.gangs.pod_groups import PodGroups
 from scheduler.gpu_requirements import GpuRequirements, PodSpec, WaitingPodError
+from scheduler.objects import Pod
 from scheduler.state.quotas import Quotas
 from scheduler.volumes.planned_pod import PlannedPod
 
@@ -108,6 +110,10 @@ class Requirements:
             (self._gather, False),
             (self._check_pods, True),
         )
+
+    def unsupported(self, pod: Pod) -> str:
+        """Return a field of a pod that the loop does not evaluate, or an empty string."""
+        return unsupported_fields.unsupported(pod.spec, reads_pod_groups=self._gangs.reads_scheduling_group)
 
     def of(self, pod: RequestingPod, *, without: Collection[str] = ()) -> GpuRequirements:
         """Return the GPU requirements of a pod.
@@ -211,7 +217,13 @@ class Requirements:
     def _gather(self, asked: _Asked, requirements: GpuRequirements | None) -> GpuRequirements | None:
         """Mark a pod that gets a node only together with others; refuse one whose gang cannot be read."""
         claim = self._claim_of(asked, asked.annotations[CLAIM]) if CLAIM in asked.annotations else None
-        declaration = declared(asked.labels, asked.annotations, gang_ref=claim.gang_ref if claim is not None else "")
+        declaration = declared(
+            asked.labels,
+            asked.annotations,
+            gang_ref=claim.gang_ref if claim is not None else "",
+            # What kube-scheduler sends has no such field: it evaluates the field itself.
+            pod_group=self._gangs.pod_group(asked.pod.spec) if isinstance(asked.pod, Pod) else "",
+        )
         gang = self._gangs.of(asked.pod.metadata.uid)
         if declaration is not None and self._pod_groups.are_read:
             self._check_pod_group(asked.namespace, declaration, size=gang.size if gang is not None else 1)
@@ -230,8 +242,13 @@ class Requirements:
             )
         if group is not None and group.min_member > MOST_MEMBERS:
             raise AllocationError(
-                f"spec.minMember of PodGroup {declaration.name} is {group.min_member}: at most {MOST_MEMBERS} pods get"
-                " nodes together; lower it"
+                f"PodGroup {declaration.name} demands {group.min_member} pods: at most {MOST_MEMBERS} pods get nodes"
+                " together; lower spec.minMember, or spec.schedulingPolicy.gang.minCount"
+            )
+        if group is not None and group.parent:
+            raise AllocationError(
+                f"PodGroup {declaration.name} belongs to CompositePodGroup {group.parent}: groups of groups are"
+                " not evaluated; use PodGroups without spec.parentCompositePodGroupName"
             )
 
     def _check_pods(self, asked: _Asked, requirements: GpuRequirements | None) -> None:

@@ -40,10 +40,11 @@ class AssignablePod(Protocol):
 
 
 def running_allocation(
-    pod: AssignablePod, settings: AllocationSettings
+    pod: AssignablePod, settings: AllocationSettings, *, resized_to: Allocation | None = None
 ) -> tuple[Allocation, tuple[Charge, ...]] | None:
     """Return the allocation of `pod` and what it charges to each card.
 
+    `resized_to` is the size of it that is about to be written; the larger one counts.
     Return None for a pod that holds nothing, because it has no node, is finished, or requests no GPU.
 
     Raises:
@@ -53,7 +54,8 @@ def running_allocation(
     node = pod.spec.node_name
     if not node or pod.finished:
         return None
-    return pod_allocation.read(pod.spec, pod.metadata.annotations, node=node, settings=settings)
+    annotations = pod.metadata.annotations
+    return pod_allocation.read(pod.spec, annotations, node=node, settings=settings, resized_to=resized_to)
 
 
 def uncounted_message(pod: AssignablePod, error: AllocationError) -> str:

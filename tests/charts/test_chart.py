@@ -33,6 +33,7 @@ CASES = {
     "quota for priority classes": (("priorityQuota=true",), ("install",), ("priority-quota",)),
     "missing devices": (("missingDevices=delete",), ("install",), ("missing-devices",)),
     "rigid budgets": (("rigidBudgets=violate",), ("install",), ("rigid-budgets",)),
+    "resize": (("resize=true",), ("install",), ("resize",)),
     "PodGroups": (("gangs.podGroups=true",), ("install",), ("coscheduling",)),
     "pod templates": (("webhook.completeTemplates=true",), ("install",), ("complete-templates",)),
     "pod templates and cert-manager": (

@@ -121,7 +121,7 @@ RULES: Final = {
     "2.2.18": "the first failing test is the reason, in this order",
     # ---- 2.3 score ---------------------------------------------------------------------------------------------
     "2.3.1": "a card's score is ten times its weighted fullness; repaired: the request included",
-    "2.3.2": "binpack takes the fullest card, spread the emptiest; spread is the default",
+    "2.3.2": "binpack takes the fullest card, spread the emptiest; repaired: binpack is the default",
     "2.3.3": "numa takes NUMA nodes in order, mutex idle cards; a list applies in its order",
     "2.3.4": "a node's score is the fullness of all its cards; binpack takes the fullest node and is the default",
     "2.3.5": "repaired: ties are broken by free memory and index, nodes by name",

@@ -130,7 +130,7 @@ def test_policies_and_weights_are_read() -> None:
     assert read("hami.io/gpu-scheduler-policy", "binpack, numa").card_policies == ("binpack", "numa")
     assert read("hami.io/device-scoring-weights", "memory=3, slot=0,core=1").weights == Weights(0, 1, 3)
     default = read("other", "x")
-    assert (default.node_policy, default.card_policies, default.weights) == ("binpack", ("spread",), Weights())
+    assert (default.node_policy, default.card_policies, default.weights) == ("binpack", ("binpack",), Weights())
 
 
 @pytest.mark.rule("1.3.8")

@@ -53,7 +53,8 @@ class World(StatusApi):
         reporter = QueueReporter(
             self.state.fair_share, lambda: self.waiting, settings=AllocationSettings(), recorder=api
         )
-        return PacedStatusWriter(fenced(self, is_trusted=lambda: self.is_trusted), reporter, clock=self.clock)
+        api_of_term = fenced(self, is_trusted=lambda: self.is_trusted)
+        return PacedStatusWriter(api_of_term, reporter, turn=self.state.turn, clock=self.clock)
 
     def wait(self, pods: int, *names: str) -> None:
         """Let as many pods of each of these queues wait."""
@@ -70,6 +71,23 @@ class World(StatusApi):
     def statuses(self) -> list[tuple[str, int]]:
         """The queues that were written, with the numbers of their waiting pods."""
         return [(name, body["status"]["waiting"]) for name, body in self.bodies]
+
+
+async def test_a_status_has_nothing_of_pods_that_are_reserved_for_a_moment() -> None:
+    """While the turn is held, nothing is worked out: neither by the sums of the queues nor for one of them."""
+    world = World(queue("a"), queue("b"))
+    world.wait(1, "b")
+    async with world.state.turn:
+        world.state.set_pod(allocated("rehearsed", node="n1", memory=500, labels={QUEUE: "a"}))
+        writing = asyncio.create_task(world.writer.write_due())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not world.bodies
+        world.state.drop_pod(allocated("rehearsed", node="n1", memory=500))
+    await writing
+    found = {name: body["status"] for name, body in world.bodies}
+    assert found["a"]["running"] == 0
+    assert found["b"]["entitlement"] == "1.0000"
 
 
 def answer(kind: type[ApiError], code: int) -> ApiError:

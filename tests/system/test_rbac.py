@@ -40,7 +40,16 @@ from tests.scheduler.support.fencing import fenced
 from tests.support import access
 from tests.support.volumes import claim, local_volume, storage_class
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import coscheduling, gpubindings, hami_nodes, missing_devices, rights, tenants, whole_run
+from tests.system.support import (
+    coscheduling,
+    gpubindings,
+    hami_nodes,
+    missing_devices,
+    resizing,
+    rights,
+    tenants,
+    whole_run,
+)
 from tests.system.support.whole_run import ACCOUNTS, PREFIX, SECRET
 
 if TYPE_CHECKING:
@@ -238,6 +247,17 @@ def wait_for_a_pod_group(namespace: Namespace) -> None:
         namespace.delete("pods", "grouped")
 
 
+def resize_a_pod(namespace: Namespace) -> None:
+    """Let the scheduler give a running pod another size."""
+    with resizing.resizing(namespace.layout, namespace):
+        namespace.create(pod("resized", gpu=1, gpumem=100))
+        namespace.placed(1)
+        sized = resizing.Sized(namespace, "resized")
+        sized.wish('{"main":{"gpumem":200}}')
+        sized.until_has(200)
+        namespace.delete("pods", "resized")
+
+
 def lose_a_card(namespace: Namespace) -> None:
     """Let the scheduler delete a pod whose card its node does not have any more."""
     node = "gpu-losing-1"
@@ -310,6 +330,7 @@ async def test_every_granted_right_is_used(
     write_what_is_left_of_a_quota(namespace)
     preempt_a_pod(namespace)
     lose_a_card(namespace)
+    resize_a_pod(namespace)
     await bind_what_is_bound(namespace)
     await give_up_waiting_for_volumes(namespace)
     delete_leadership_and_lease(tranche)

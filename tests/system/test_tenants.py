@@ -66,7 +66,7 @@ def seen(tenant: Tenant, name: str) -> dict[str, Any]:
 def test_owner_of_a_pod_can_query_the_scheduler(
     namespace: Namespace, other_namespace: Namespace, editor: Tenant, viewer: Tenant
 ) -> None:
-    """With `edit` or `view` in one namespace, `explain`, `env` and `top` work; `simulate` needs `edit`."""
+    """With `edit` or `view` in one namespace `explain`, `env` and `top` work; `simulate` and `capacity` need `edit`."""
     namespace.create(pod("mine", gpu=1, gpumem=1000), pod("waits", gpu=1, gpumem=999999))
     namespace.placed(1)
     reason = namespace.unplaced("waits")
@@ -85,9 +85,17 @@ def test_owner_of_a_pod_can_query_the_scheduler(
     simulated = tenants.gpu(editor, "simulate", "-f", "-", "-o", "json", stdin=manifest)
     assert simulated.returncode == 0, simulated.stderr
     assert json.loads(simulated.stdout)["items"][0]["simulation"]["explanation"]["outcome"] == "fits"
-    refused = tenants.gpu(viewer, "simulate", "-f", "-", stdin=manifest)
-    assert refused.returncode == 1
-    assert f"viewer cannot create pods in namespace {namespace.name}" in refused.stderr
+    for arguments in ((), ("-f", "-")):
+        counted = tenants.gpu(editor, "capacity", *arguments, "-o", "json", stdin=manifest)
+        assert counted.returncode == 0, counted.stderr
+        shape = json.loads(counted.stdout)["now"]["shapes"][0]
+        assert shape["name"] == ("Pod asks" if arguments else "whole card")
+        assert shape["count"] > 0
+        assert shape["nodes"] == []
+    for command in ("simulate", "capacity"):
+        refused = tenants.gpu(viewer, command, "-f", "-", stdin=manifest)
+        assert refused.returncode == 1
+        assert f"viewer cannot create pods in namespace {namespace.name}" in refused.stderr
 
 
 def test_queries_reveal_nothing_of_other_namespaces(
@@ -101,9 +109,11 @@ def test_queries_reveal_nothing_of_other_namespaces(
     for arguments, stdin in (
         (("explain", "waits"), ""),
         (("simulate", "-f", "-"), manifest),
+        (("capacity",), ""),
+        (("capacity", "-f", "-"), manifest),
         (("top",), ""),
     ):
-        extra = ("--node", "gpu-sim-0") if arguments[0] != "top" else ()
+        extra = ("--node", "gpu-sim-0") if arguments[0] in ("explain", "simulate") else ()
         for output in ("table", "wide", "json", "yaml"):
             done = tenants.gpu(editor, *arguments, *extra, "-o", output, stdin=stdin)
             text = done.stdout + done.stderr

@@ -49,6 +49,6 @@
           || (has(t.metadata) && has(t.metadata.labels) && 'gpu.scheduling/queue' in t.metadata.labels) ||
           (has(t.metadata) && has(t.metadata.annotations) && t.metadata.annotations.exists(k,
             k in ['gpu.scheduling/claim', 'gpu.scheduling/resreq', 'gpu.scheduling/allocation', 'gpu.scheduling/allocated',
-              'gpu.scheduling/leader', 'gpu.scheduling/charged-to'] ||
+              'gpu.scheduling/leader', 'gpu.scheduling/charged-to', 'gpu.scheduling/resized'] ||
             k.startsWith('hami.io/vgpu-') || k.startsWith('hami.io/bind-') || k.contains('.gpu.scheduling/'))))
 {{- end }}

@@ -15,10 +15,12 @@ PROXY: Final = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/services/https:{SERVICE}:
 """The path of the API server's proxy to the Service; one of the paths below follows it."""
 
 POD_EXPLANATION: Final = "/api/namespaces/{namespace}/pods/{pod}/explanation"
+ADJUSTMENT: Final = "/api/namespaces/{namespace}/pods/{pod}/adjustment"
 CONSOLIDATION: Final = "/api/namespaces/{namespace}/pods/{pod}/consolidation"
 MOST_MOVES: Final = "most-moves"
 """The parameter of a consolidation with the number of moves to which the caller has agreed."""
 SIMULATION: Final = "/api/namespaces/{namespace}/simulation"
+CAPACITY: Final = "/api/namespaces/{namespace}/capacity"
 SHARES: Final = "/api/namespaces/{namespace}/shares"
 QUEUES: Final = "/api/namespaces/{namespace}/queues"
 GANGS: Final = "/api/namespaces/{namespace}/gangs"

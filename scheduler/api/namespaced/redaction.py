@@ -9,6 +9,7 @@ import msgspec
 
 from allocation.reasons import public_coded_text
 from scheduler.api import consolidation_types, preemption_explanation
+from scheduler.api.capacity_types import CapacityView
 from scheduler.api.explanation_types import Amount, CardExplanation, Explanation, NodeExplanation
 from scheduler.api.simulation_types import GpuSchedulerState, NodeToStatus, Simulation
 from scheduler.api.topology_explanation import without_pods
@@ -57,6 +58,15 @@ def of_simulation(simulation: Simulation) -> Simulation:
         error=error,
         gpu_scheduler_state=GpuSchedulerState(final_gpus=simulation.gpu_scheduler_state.final_gpus),
         explanation=of_explanation(simulation.explanation) if simulation.explanation is not None else None,
+    )
+
+
+def of_capacity(view: CapacityView) -> CapacityView:
+    """Remove on which nodes pods fit, which shows how full each is, and what is stranded."""
+    largest = view.largest
+    return CapacityView(
+        tuple(msgspec.structs.replace(shape, nodes=()) for shape in view.shapes),
+        msgspec.structs.replace(largest, node="") if largest is not None else None,
     )
 
 

@@ -1,9 +1,11 @@
 """The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
 
-The explanation of a pod requires `get pods` in the namespace, a simulation `create pods`, and shares, queues and gangs
-`list pods`. As with the API server, every caller may read the version.
+The explanation of a pod, and whether it may have another size, require `get pods` in the namespace, a simulation and
+capacity `create pods`, and shares, queues and gangs `list pods`. As with the API server, every caller may read the
+version.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TypeVar
@@ -12,19 +14,30 @@ import msgspec
 from aiohttp import web
 
 from allocation.steps import Steps
+from allocation.wire.resize_record import Wish
 from cluster import version
 from cluster.manifest import UnreadableManifestError
-from scheduler.api import manifest_pod, request_body
+from scheduler.api import adjustment, capacity, manifest_pod, request_body
 from scheduler.api.access_reviews import Verb
+from scheduler.api.adjustment_types import AdjustmentAnswer
 from scheduler.api.gang_explanation import MOST_SECONDS, Rehearsed
 from scheduler.api.manifest_pod import Admit, UnknownSchedulerError
 from scheduler.api.namespaced import queues, redaction, shares
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import GANGS, POD_EXPLANATION, QUEUES, SHARES, SIMULATION, VERSION
+from scheduler.api.namespaced.paths import (
+    ADJUSTMENT,
+    CAPACITY,
+    GANGS,
+    POD_EXPLANATION,
+    QUEUES,
+    SHARES,
+    SIMULATION,
+    VERSION,
+)
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY, Manifests
-from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body
+from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body, require_queue
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 
@@ -67,6 +80,27 @@ class _Routes:
             raise HttpError(422, manifest_pod.other_scheduler_message(str(error), namespace)) from None
         return redaction.of_simulation(found)
 
+    async def capacity(self, request: web.Request, namespace: str) -> msgspec.Struct:
+        require_queue(self._current().cycle.state)
+        try:
+            body = await read_body(request, most=LARGEST_BODY) if request.method == "POST" else None
+            manifests = None if body is None else _manifests(body, namespace)
+            found = await self._turns.take(
+                lambda: self._current().capacity(
+                    manifests,
+                    self._admit,
+                    namespace=namespace,
+                    is_over=capacity.deadline(time.monotonic),
+                    within_namespace=True,
+                ),
+                within=self._current().cycle.state.alone(),
+            )
+        except UnreadableManifestError as error:
+            raise HttpError(400, str(error)) from None
+        except UnknownSchedulerError as error:
+            raise HttpError(422, manifest_pod.other_scheduler_message(str(error), namespace)) from None
+        return redaction.of_capacity(found)
+
     async def shares(self, _request: web.Request, namespace: str) -> msgspec.Struct:
         return await self._turns.take(lambda: self._view(shares.view, namespace))
 
@@ -77,6 +111,14 @@ class _Routes:
         chosen = {key: request.query[key] for key in ("name", "after") if key in request.query}
         turn = self._current().cycle.state.turn
         return await self._turns.take(lambda: self._current().gangs(namespace=namespace, **chosen), within=turn)
+
+    async def adjust(self, request: web.Request, namespace: str) -> msgspec.Struct:
+        name, wish = request.match_info["pod"], adjustment.read_wish(await read_body(request, most=LARGEST_BODY))
+        turn = self._current().cycle.state.turn
+        found = await self._turns.take(lambda: self._adjusted(namespace, name, wish), within=turn)
+        if found is None:
+            raise HttpError(404, f"pod {namespace}/{name} does not exist")
+        return found
 
     async def version(self, _request: web.Request) -> msgspec.Struct:
         return version.own()
@@ -105,6 +147,11 @@ class _Routes:
                 )
         return None
 
+    def _adjusted(self, namespace: str, name: str, wish: Wish) -> Steps[AdjustmentAnswer | None]:
+        """Return whether a pod may have another size, in one step."""
+        yield from ()
+        return self._current().adjust(namespace, name, wish)
+
     def _view(self, view: Callable[[ClusterState, Iterable[Pod], str], Steps[T]], namespace: str) -> Steps[T]:
         """Return what the pods of a namespace may see of the current term."""
         queries = self._current()
@@ -126,6 +173,9 @@ def namespace_routes(
     return [
         web.get(POD_EXPLANATION, json_handler(routes.guarded(routes.explain, verb="get"))),
         web.post(SIMULATION, json_handler(routes.guarded(routes.simulate, verb="create"))),
+        web.get(CAPACITY, json_handler(routes.guarded(routes.capacity, verb="create"))),
+        web.post(CAPACITY, json_handler(routes.guarded(routes.capacity, verb="create"))),
+        web.post(ADJUSTMENT, json_handler(routes.guarded(routes.adjust, verb="get"))),
         web.get(VERSION, json_handler(routes.version)),
         web.get(SHARES, json_handler(routes.guarded(routes.shares, verb="list"))),
         web.get(GANGS, json_handler(routes.guarded(routes.gangs, verb="list"))),

@@ -216,8 +216,10 @@ def test_a_cordoned_card_takes_no_new_pods() -> None:
     assert reasons(put(ledger, pod(ONE), use_types="V100")) == "1/2 CardCordoned, 1/2 CardNotHealth"
     ledger.set_node(NodeInventory("n0", (card(0), card(1))))
     assert reasons(put(ledger, pod(ONE))) == "2/2 CardCordoned"
-    ledger.set_cordon("n0", frozenset())
+    ledger.set_cordon("n0", frozenset({"GPU-n0-0"}))
     assert cards_of(put(ledger, pod(ONE))) == [1]
+    ledger.set_cordon("n0", frozenset())
+    assert cards_of(put(ledger, pod(ONE))) == [0]
 
 
 def test_numa_binding_selects_cards_of_one_numa_node() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,14 +12,15 @@ from allocation.allocation import Charge
 from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
 from allocation.ledger.ledger import Ledger
+from allocation.placement.host import Host, Mix, host_of, set_host, shape_of
 from allocation.placement.ranking_cache import RankingCache
-from allocation.placement.stranding import Host, Mix, Stranding, host_of
+from allocation.placement.stranding import Stranding
 from allocation.request import ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
 
 if TYPE_CHECKING:
-    from allocation.placement.stranding import Hosts
+    from allocation.placement.host import Hosts
     from allocation.steps import Steps
 
 GIB = 1 << 30
@@ -53,13 +53,15 @@ class Fixed:
         """Everything is known."""
         yield from ()
 
-    def columns(self, ledger: Ledger) -> Hosts:
-        """Return what is free on each node."""
+    def hosts(self, ledger: Ledger) -> Hosts:
+        """Return what is left of each node."""
+        assert self.mix is not None
         self.read += 1
-        columns = np.zeros((*ledger.fullness.shape, 2), np.int64)
-        for node in ledger.nodes:
-            columns[ledger.row(node)] = self._free[node]
-        return columns
+        hosts = np.zeros(shape_of(ledger))
+        for row in ledger.order().tolist():
+            cpu, memory = self._free[ledger.node(row)]
+            set_host(hosts, row, host_of(ledger, row, self.mix, cpu=cpu, memory=memory))
+        return hosts
 
 
 def fleet(*models: str, cards: int = 2, used: tuple[int, ...] = ()) -> Ledger:
@@ -78,9 +80,16 @@ def container(*, cores: int = 0, memory: int | None = None, percent: int = 0, co
     return ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", count, memory, percent, cores)
 
 
-def cost(ledger: Ledger, nodes: Fixed, *containers: ContainerRequest, cpu: int = 0, memory: int = 0) -> list[float]:
+def cost(
+    ledger: Ledger,
+    nodes: Fixed,
+    *containers: ContainerRequest,
+    cpu: int = 0,
+    memory: int = 0,
+    fills_cards: bool = True,
+) -> list[float]:
     """Return what a pod costs on each node, in cards rounded to thousandths."""
-    stranding = Stranding(nodes, cpu=cpu, memory=memory, points=1.0)
+    stranding = Stranding(nodes, cpu=cpu, memory=memory, points=1.0, fills_cards=fills_cards)
     return [round(cost, 3) for cost in stranding.of_rows(ledger, ledger.order(), containers).tolist()]
 
 
@@ -108,9 +117,46 @@ def test_cards_that_are_stranded_are_used_first() -> None:
 def test_a_part_of_a_card_counts_by_the_scarcer_of_its_memory_and_compute() -> None:
     """A card has no use for compute without memory, nor the reverse."""
     nodes = Fixed(MIX, n0=(0, 999 * GIB))
-    assert cost(fleet("A"), nodes, container(memory=500)) == [-0.5]
-    assert cost(fleet("A"), nodes, container(memory=500, cores=700)) == [-0.7]
+    assert cost(fleet("A"), nodes, container(memory=500, count=2)) == [-1.0]
+    assert cost(fleet("A"), nodes, container(memory=500, cores=700, count=2)) == [-1.4]
     assert cost(fleet("A", used=(300,)), nodes, container(memory=100, cores=300, count=2)) == [-0.6]
+
+
+def test_a_small_pod_goes_where_a_card_has_just_enough_room() -> None:
+    """It costs the rest of that card: of the fullest one with room, or of the emptiest if it gets that."""
+    ledger = fleet("A", "A", "A", "A", used=(800, 500, 0, 1000))
+    ledger.record("full", "n0", (Charge("n0-1", 1000, 1000, 1),))
+    nodes = Fixed(MIX, **{f"n{number}": (999_000, 999 * GIB) for number in range(4)})
+    fifth = container(cores=200, memory=200)
+    assert cost(ledger, nodes, fifth) == [0.0, 0.3, 0.8, 0.8]
+    assert cost(ledger, nodes, fifth, fills_cards=False) == [0.0, 0.8, 0.8, 0.8]
+
+
+def test_the_rest_of_a_card_is_of_the_scarcer_of_its_memory_and_compute() -> None:
+    """Here compute: of a card with 70 % free, whose memory is free, and of an idle one."""
+    ledger, nodes = fleet("A", "A"), Fixed(MIX, n0=(999_000, 999 * GIB), n1=(999_000, 999 * GIB))
+    ledger.record("computes", "n0", (Charge("n0-0", 0, 300, 1),))
+    assert cost(ledger, nodes, container(cores=600, memory=100)) == [0.1, 0.4]
+    assert cost(ledger, nodes, container(cores=100, memory=600)) == [0.1, 0.4]
+
+
+def test_a_card_that_takes_no_pod_has_no_rest() -> None:
+    """Neither one that is unhealthy nor one that is cordoned, and none where nothing has room."""
+    ledger = fleet("A", "A", used=(500,))
+    ledger.record("full", "n1", tuple(Charge(f"n1-{index}", 1000, 1000, 1) for index in range(2)))
+    broken = [Card("n0-0", 0, 1000, model="A", healthy=False), Card("n0-1", 1, 1000, model="A")]
+    ledger.set_node(NodeInventory("n0", tuple(broken)))
+    nodes = Fixed(MIX, n0=(999_000, 999 * GIB), n1=(999_000, 999 * GIB))
+    assert cost(ledger, nodes, container(cores=200, percent=20)) == [0.8, 0.0]
+
+
+def test_whole_cards_and_several_have_no_rest() -> None:
+    """They are not chosen by how full they are."""
+    ledger, nodes = fleet("A"), Fixed(MIX, n0=(999_000, 999 * GIB))
+    half = container(cores=500, percent=50)
+    for containers in ((container(cores=1000, percent=100),), (container(memory=1000),), (half, half)):
+        assert cost(ledger, nodes, *containers) == [0.0]
+    assert cost(ledger, nodes, container(cores=500, percent=50, count=2)) == [0.0]
 
 
 def test_cards_on_which_others_depend_are_dear() -> None:
@@ -123,15 +169,26 @@ def test_what_is_left_is_told() -> None:
     """The cards without CPU or memory once the pod is there."""
     ledger = fleet("A")
     stranding = Stranding(Fixed(MIX, ledger, n0=(16_000, 999 * GIB)), cpu=12_000, memory=0, points=300.0)
-    assert stranding.left(ledger, "n0", (container(cores=1000, percent=100),)) == pytest.approx(0.5)
-    assert stranding.left(ledger, "gone", ()) == 0.0
+    left = stranding.left(ledger, "n0", (container(cores=1000, percent=100),))
+    assert str(left) == "leaves 0.5 free cards there without CPU or memory"
+    assert stranding.left(ledger, "gone", ()) == (0.0, 0.0, 0.0)
+
+
+def test_what_is_left_of_a_shared_card_and_missing_for_others_is_told() -> None:
+    """Both count for the node, so both explain it."""
+    ledger, mix = fleet("A", used=(500,)), Mix(8_000.0, 64.0 * GIB, {"A": 0.5})
+    stranding = Stranding(Fixed(mix, ledger, n0=(16_000, 999 * GIB)), cpu=8_000, memory=0, points=300.0)
+    assert str(stranding.left(ledger, "n0", (container(cores=200, memory=200),))) == (
+        "leaves 0.3 free cards there without CPU or memory, leaves 0.30 of the card that it shares, takes 0.10 cards "
+        "from pods that accept no other model"
+    )
 
 
 def test_nothing_costs_anything_before_a_node_is_known() -> None:
     """There is no mix without nodes."""
     ledger, stranding = fleet("A"), Stranding(Fixed(None, n0=(0, 0)), cpu=8_000, memory=0, points=300.0)
     assert stranding.of_rows(ledger, ledger.order(), ()).tolist() == [0.0]
-    assert (stranding.of_row(ledger, 0, ()), stranding.left(ledger, "n0", ())) == (0.0, 0.0)
+    assert (stranding.of_row(ledger, 0, ()), stranding.left(ledger, "n0", ()).stranded) == (0.0, 0.0)
 
 
 def test_another_mix_changes_the_ranking_of_nodes_that_did_not_change() -> None:
@@ -165,7 +222,8 @@ def test_one_node_costs_what_it_costs_among_all(data: st.DataObject) -> None:
     prices = data.draw(st.dictionaries(st.sampled_from("ABC"), st.floats(0.01, 5.0)))
     mix = Mix(data.draw(st.floats(100.0, 64_000.0)), data.draw(st.floats(1.0, 512.0)) * GIB, prices)
     amounts = {"cpu": data.draw(st.integers(0, 64_000)), "memory": data.draw(st.integers(0, 512 * GIB))}
-    stranding = Stranding(Fixed(mix, ledger, **free), **amounts, points=300.0)
+    fills_cards = data.draw(st.booleans())
+    stranding = Stranding(Fixed(mix, ledger, **free), **amounts, points=300.0, fills_cards=fills_cards)
     request = container(
         cores=data.draw(st.integers(0, 1000)),
         memory=data.draw(st.none() | st.integers(1, 1000)),

@@ -27,7 +27,7 @@ def serving(respond: Respond) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_GET  # noqa: N815 -- a name of http.server
+        do_POST = do_PATCH = do_GET  # noqa: N815 -- names of http.server
 
         def log_message(self, *_: object) -> None:
             return

@@ -50,6 +50,7 @@ QUEUES, QUOTAS, GANGS = openapi.QUEUES, openapi.QUOTAS, openapi.GANGS
 PATHS = (
     *(("POST", SIMULATE), ("GET", ALLOCATION), ("GET", QUEUES)),
     *(("GET", QUOTAS), ("GET", GANGS), ("GET", EXPLAIN)),
+    *(("GET", openapi.CAPACITY), ("POST", openapi.CAPACITY), ("POST", openapi.ADJUST)),
 )
 
 
@@ -181,6 +182,34 @@ async def test_a_pod_that_can_never_be_scheduled_is_200_with_the_reason(
     assert status == 200
     assert content["error"]["type"] == kind
     assert text in content["error"]["message"]
+
+
+async def test_another_size_of_a_pod_is_answered_and_never_given(site: Site) -> None:
+    """For autoscalers: whether it fits, and what is left of the card; other bodies are refused with the form."""
+    runs = allocated("runs", node="n1", memory=300, card=0)
+    site.pods.add_if_new(runs)
+    site.state.set_pod(runs)
+    used = site.state.ledger.used.copy()
+
+    async def adjust(body: bytes) -> tuple[int, Any]:
+        return await site.send("POST", openapi.ADJUST, body)
+
+    def asked(memory: int, *, pod: str = "runs") -> bytes:
+        question = {"namespace": runs.metadata.namespace, "pod": pod, "resize": {"main": {"gpumem": memory}}}
+        return msgspec.json.encode(question)
+
+    status, fits = await adjust(asked(900))
+    assert (status, fits["fits"], fits["remaining"]["GPU-n1-0"]["memoryMiB"]) == (200, True, 100)
+    status, refused = await adjust(asked(1001))
+    assert (status, refused["fits"], refused["reason"]) == (200, False, "ScalingQuotaExceeded")
+    assert refused["remaining"]["GPU-n1-0"]["memoryMiB"] == 700
+    assert (await adjust(asked(1, pod="gone")))[0] == 404
+    for body in (b"{", b"[]", asked(0), b'{"namespace":"team","pod":"runs"}'):
+        status, content = await adjust(body)
+        assert status == 400
+        assert "the body must be" in content["error"]
+    assert (await adjust(b" " * (LARGEST_BODY + 1)))[0] == 413
+    assert (site.state.ledger.used == used).all()
 
 
 async def test_a_simulated_pod_gets_the_defaults_of_its_namespace_and_obeys_its_quotas(site: Site) -> None:

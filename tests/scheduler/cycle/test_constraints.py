@@ -40,7 +40,7 @@ def test_a_cordoned_card_is_not_used_until_it_is_uncordoned() -> None:
     assert isinstance(decision, Unschedulable)
     assert "2/2 CardCordoned(n1)" in decision.note
     made.set_node(node("n1"))
-    assert chosen_cards(made, "c") == ["GPU-n1-0"]
+    assert chosen_cards(made, "c", {names.CARD_POLICY: "spread"}) == ["GPU-n1-0"]
 
 
 @pytest.mark.parametrize(

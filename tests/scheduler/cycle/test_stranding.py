@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from allocation.inventory import Card, NodeInventory
-from allocation.names import USE_TYPES
+from allocation.names import CARD_POLICY, USE_TYPES
 from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
@@ -56,10 +56,11 @@ def test_a_pod_with_much_cpu_leaves_a_node_whose_cards_need_it() -> None:
     large = placed(made, asking("large", cpu="8", mib=100))
     assert large.node == "n1"
     assert "2 nodes fit(n1:" in large.note
-    assert large.note.endswith("; leaves 0.0 free cards there without CPU or memory")
+    left = "leaves 0.0 free cards there without CPU or memory, leaves 0.90 of the card that it shares"
+    assert large.note.endswith(f"; {left}")
     small = placed(made, asking("small", cpu="100m", mib=100))
     assert small.node == "n0"
-    assert not small.note.endswith("CPU or memory")
+    assert "leaves" not in small.note
 
 
 def test_a_node_may_be_shown_later_than_its_cards() -> None:
@@ -82,6 +83,14 @@ def test_a_pod_without_cards_leaves_them_the_cpu() -> None:
     assert placed(made, asking("web", cpu="8")).node == "tight"
 
 
+def test_a_pod_without_cards_is_placed_where_nothing_is_known_of_cpu() -> None:
+    """As long as no node with cards says how much it has, nothing counts as stranded."""
+    made = state()
+    made.set_node(node("n0", status={"allocatable": {"pods": "110"}}))
+    made.agent_reports.set(status("n0"))
+    assert placed(made, pod("web", containers=[{"name": "main"}])).node == "n0"
+
+
 @pytest.mark.parametrize("disregarded", ["weight", "spread"])
 def test_stranded_cards_can_be_disregarded(disregarded: str) -> None:
     """With weight 0 the fuller node counts, and the number of pods for one without cards; with `spread` always."""
@@ -93,7 +102,20 @@ def test_stranded_cards_can_be_disregarded(disregarded: str) -> None:
     assert placed(made, asking("web", cpu="8", annotations=policy)).node == "n0"
     large = placed(made, asking("large", cpu="8", mib=100, annotations=policy))
     assert large.node == ("n1" if disregarded == "spread" else "n0")
-    assert not large.note.endswith("CPU or memory")
+    assert "leaves" not in large.note
+
+
+@pytest.mark.parametrize(("policy", "chosen"), [("binpack", "n1"), ("spread", "n0")])
+def test_a_small_pod_goes_where_its_card_has_just_enough_room(policy: str, chosen: str) -> None:
+    """Which card of a node that would be depends on the policy for cards; n0 is fuller as a whole."""
+    made = state()
+    for name in ("n0", "n1"):
+        made.set_node(node(name))
+        made.agent_reports.set(status(name))
+    for number, (name, mib, card) in enumerate([("n0", 500, 0), ("n0", 500, 1), ("n1", 800, 0)]):
+        made.set_pod(allocated(f"runs{number}", node=name, memory=mib, card=card))
+    asks = asking("asks", cpu="1m", mib=200, annotations={CARD_POLICY: policy})
+    assert placed(made, asks).node == chosen
 
 
 async def test_the_extender_scores_nodes_alike() -> None:
@@ -113,7 +135,7 @@ def test_models_on_which_others_depend_are_kept_for_them() -> None:
         made.set_node(node(name))
         made.agent_reports.set(GpuNodeStatus(ObjectMeta(name=name), status_of(NodeInventory(name, cards))))
     made.set_pod(asking("any", cpu="1", mib=500, node="n0"))
-    asks = asking("asks", cpu="1", mib=100)
+    asks = asking("asks", cpu="1", mib=1000)
     assert placed(made, asks).node == "n0"
     chooses = asking("chooses", cpu="1", mib=400, node="n0")
     chooses.metadata.annotations[USE_TYPES] = "H100"

@@ -120,7 +120,7 @@ def test_a_pod_group_above_the_limit_holds_its_pods_and_names_the_number() -> No
     made = state("n1", reads_pod_groups=True)
     made.pod_groups.set(group(minMember=2049))
     made.set_pod(member("m0"))
-    expected = "spec.minMember of PodGroup train is 2049: at most 2048 pods get nodes together; lower it"
+    expected = "PodGroup train demands 2049 pods: at most 2048 pods get nodes together; lower spec.minMember"
     assert expected in why(made, member("m0"))
     made.pod_groups.set(group(minMember=1))
     assert isinstance(finish(schedule(made, member("m0"))), Scheduled)

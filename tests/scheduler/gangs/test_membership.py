@@ -8,6 +8,8 @@ from tests.scheduler.support.builders import allocated, pod, state
 from tests.scheduler.support.claims import claim, claiming
 from tests.scheduler.support.gangs import of_gang
 
+KEY = GangKey("default", "train")
+
 
 def gang_of(made: object, name: str, namespace: str = "default") -> Gang:
     """Return a gang, which must exist."""
@@ -75,11 +77,11 @@ def test_a_gated_pod_and_one_that_is_being_deleted_do_not_count() -> None:
     made = state("n1")
     gated = member("m0", schedulingGates=[{"name": "example.com/wait"}])
     made.set_pod(gated)
-    assert made.gangs.get(GangKey("default", "train")) is None
+    assert made.gangs.get(KEY) is None
     made.set_pod(member("m0"), gated)
     assert len(gang_of(made, "train").waiting) == 1
     made.set_pod(member("m0", deleted="2026-01-01T01:00:00Z"), member("m0"))
-    assert made.gangs.get(GangKey("default", "train")) is None
+    assert made.gangs.get(KEY) is None
 
 
 def test_pods_with_nodes_and_claims_that_come_later_count() -> None:
@@ -103,23 +105,23 @@ def test_a_pod_group_counts_as_one_more_declaration(declared: int, group: int, s
     """The pods that wait are woken when it changes."""
     made = state("n1")
     made.set_pod(member("m0", size=declared))
-    assert made.gangs.set_group("default", "train", GroupSpec(group, 60.0)) == ["uid-m0"]
+    assert made.gangs.set_group(KEY, "any", GroupSpec(group, 60.0)) == ["uid-m0"]
     gang = gang_of(made, "train")
     assert (gang.size, gang.timeout) == (size, 60.0)
-    assert made.gangs.drop_group("default", "train") == ["uid-m0"]
+    assert made.gangs.set_group(KEY, "any", None) == ["uid-m0"]
     assert (gang.size, gang.timeout) == (max(1, declared), 0.0)
 
 
 def test_a_pod_group_may_come_before_its_pods() -> None:
     """And go after them."""
     made = state("n1")
-    made.gangs.set_group("default", "train", GroupSpec(3))
+    made.gangs.set_group(KEY, "any", GroupSpec(3))
     made.set_pod(member("m0", size=0))
     assert gang_of(made, "train").size == 3
     made.drop_pod(member("m0", size=0))
-    made.gangs.drop_group("default", "train")
-    assert made.gangs.get(GangKey("default", "train")) is None
-    assert made.gangs.drop_group("default", "train") == []
+    made.gangs.set_group(KEY, "any", None)
+    assert made.gangs.get(KEY) is None
+    assert made.gangs.set_group(KEY, "any", None) == []
 
 
 def test_pods_that_are_being_deleted_count_no_more() -> None:

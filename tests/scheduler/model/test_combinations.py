@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hypothesis import Phase, settings
 
+from tests.scheduler.model.capacities import Capacities
 from tests.scheduler.model.claims import Claims
 from tests.scheduler.model.explanations import Explanations
 from tests.scheduler.model.gangs import Gangs
@@ -20,7 +21,9 @@ from tests.scheduler.model.volumes import Volumes
 from tests.support.depth import DEEP
 
 
-class Combinations(Gangs, Gates, Claims, StaticAllocations, Instances, Volumes, PatienceRule, Restarts, Explanations):
+class Combinations(
+    Gangs, Gates, Claims, StaticAllocations, Instances, Volumes, PatienceRule, Restarts, Explanations, Capacities
+):
     """A small cluster with everything on."""
 
 

@@ -69,7 +69,8 @@ def volumes(made: ClusterState) -> object:
 
 def workload(counted: Workload) -> object:
     """Return what the pods with cards request, in sum, by models and of each pod."""
-    return counted._cpu, counted._memory, counted._size, dict(counted._by_models), dict(counted._pods)
+    by_models = dict(counted._by_accepted), dict(counted._used)
+    return counted._cpu, counted._memory, counted._size, by_models, dict(counted._pods)
 
 
 def shares(made: ClusterState) -> object:

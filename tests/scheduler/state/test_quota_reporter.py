@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
@@ -47,7 +48,7 @@ class World(StatusApi):
         """Return the writer of a new term."""
         api = cast("Any", self)
         reporter = QuotaReporter(self.state.quotas, settings=AllocationSettings(), recorder=api)
-        return PacedStatusWriter(fenced(self), reporter, clock=self.clock)
+        return PacedStatusWriter(fenced(self), reporter, turn=self.state.turn, clock=self.clock)
 
     def hold(self, memory: int, namespace: str = "team") -> None:
         """Let a pod of a namespace hold this much memory, and no more than before."""
@@ -64,6 +65,34 @@ class World(StatusApi):
     def used(self) -> list[tuple[str, int]]:
         """The memory in use that was written, each with its quota."""
         return [(name, body["status"]["used"][MEMORY]) for name, body in self.bodies]
+
+
+class Rehearsing(World):
+    """While the first status is written, pods are reserved for a moment."""
+
+    async def request(self, method: str, path: str, *, body: dict[str, Any], **how: object) -> bytes:
+        """Store a status; with the first one, hold the turn until others had time to run."""
+        stored = await super().request(method, path, body=body, **how)
+        if len(self.bodies) == 1:
+            await self.state.turn.acquire()
+            self.hold(900, "b")
+            self.end = asyncio.create_task(self.end_of_rehearsal())
+        return stored
+
+    async def end_of_rehearsal(self) -> None:
+        """Forget the pods."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.state.drop_pod(allocated("pod-b", node="n1", memory=900, namespace="b"))
+        self.state.turn.release()
+
+
+async def test_a_status_has_nothing_of_pods_that_are_reserved_for_a_moment() -> None:
+    """The use of each quota is read while the turn is free."""
+    world = Rehearsing(quota("a"), quota("b"))
+    await world.run(1)
+    assert world.used == [("a/q", 0), ("b/q", 0)]
+    assert world.reasons == []
 
 
 async def test_a_thousand_quotas_that_change_all_the_time_cost_five_writes_a_second() -> None:

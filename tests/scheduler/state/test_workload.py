@@ -18,7 +18,7 @@ from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.worlds import World
 
 if TYPE_CHECKING:
-    from allocation.placement.stranding import Mix
+    from allocation.placement.host import Mix
     from scheduler.objects import Pod
     from scheduler.state.cluster_state import ClusterState
 
@@ -48,11 +48,14 @@ def using(
     card: int = 0,
     models: str = "",
     selector: dict[str, str] | None = None,
+    affinity: dict[str, Any] | None = None,
+    on: str = "n0",
 ) -> Pod:
-    """Return a pod that runs on n0 with a card and these resources, and accepts these models and nodes."""
+    """Return a pod that runs on a node with a card and these resources, and accepts these models and nodes."""
     amounts = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(mib), "cpu": cpu, "memory": memory}
     containers = [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]
-    made = allocated(name, node="n0", memory=mib, card=card, containers=containers, nodeSelector=selector or {})
+    spec = {"containers": containers, "nodeSelector": selector or {}, "affinity": affinity}
+    made = allocated(name, node=on, memory=mib, card=card, **spec)
     if models:
         made.metadata.annotations[USE_TYPES] = models
     return made
@@ -132,16 +135,60 @@ def test_a_pod_that_ends_counts_no_more() -> None:
     assert mix(made) is back
 
 
-@pytest.mark.parametrize("named", [{"models": "H100"}, {"selector": {"card": "H100"}}], ids=["annotation", "selector"])
-def test_models_are_dear_that_pods_depend_on(named: dict[str, Any]) -> None:
-    """The share of requests that only a model satisfies, by its share of the cards."""
+def by_label(label: str, operator: str = "In", *values: str) -> dict[str, Any]:
+    """Return the affinity of a pod that may only run on nodes with a label."""
+    expression = {"key": label, "operator": operator, "values": list(values)}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def labelled(**models: str) -> ClusterState:
+    """Return nodes with two cards of these models, which a label tells; that of an H100 has another label, too."""
     made = state()
-    for name, model in (("n0", "H100"), ("n1", "T4"), ("n2", "T4"), ("n3", "T4")):
-        made.set_node(node(name, metadata={"name": name, "labels": {"card": model, "zone": "a"}}))
+    for name, model in models.items():
+        labels = {"card": model, "zone": "a"} | ({"fast": "yes"} if model == "H100" else {})
+        made.set_node(node(name, metadata={"name": name, "labels": labels}))
         made.agent_reports.set(of_model(name, model))
+    return made
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"models": "H100"},
+        {"selector": {"card": "H100"}},
+        {"affinity": by_label("card", "In", "H100")},
+        {"affinity": by_label("fast", "Exists")},
+        {"affinity": by_label("card", "NotIn", "T4"), "selector": {"zone": "a"}},
+        {"affinity": by_label("card", "In", "H100", "T4"), "models": "H100"},
+    ],
+    ids=["annotation", "selector", "affinity", "label", "affinity and selector", "affinity and annotation"],
+)
+def test_models_are_dear_that_pods_depend_on(named: dict[str, Any]) -> None:
+    """The share of requests that only a model satisfies, by its share of the cards and by the part that is free."""
+    made = labelled(n0="H100", n1="T4", n2="T4", n3="T4", n4="H100", n5="H100", n6="H100", n7="H100")
     made.set_pod(using("a", cpu="1", memory="1Gi", **named))
-    made.set_pod(using("b", cpu="1", memory="1Gi", card=1, selector={"zone": "a"}))
-    assert mix(made).prices == {"H100": pytest.approx(0.5 / 0.25, rel=0.1)}
+    made.set_pod(using("b", cpu="1", memory="1Gi", card=1, selector={"zone": "a"}, affinity=by_label("zone", "Exists")))
+    assert mix(made).prices == {"H100": pytest.approx(0.5 / (5 / 8) / (1 - 2 / 10), rel=0.25)}
+
+
+def test_a_model_is_dearer_the_fewer_of_its_cards_are_free() -> None:
+    """Up to a card for each card: the last one is missing for a pod that accepts no other."""
+    made = labelled(**{f"n{number}": "H100" if number < 4 else "T4" for number in range(8)})
+    runs = [using(f"a{at}", cpu="1", memory="1Gi", on=f"n{at // 2}", card=at % 2) for at in range(16)]
+    runs[0].metadata.annotations[USE_TYPES] = "H100"
+    for each in (*runs[8:], runs[0]):
+        made.set_pod(each)
+    prices = [mix(made).prices["H100"]]
+    for each in runs[1:8]:
+        made.set_pod(each)
+        prices.append(mix(made).prices["H100"])
+    assert prices == sorted(prices)
+    assert prices[0] == pytest.approx(1 / 9 / 0.5 / (7 / 8), rel=0.25)
+    assert prices[-1] == 1.0
+    for each in runs[1:3]:
+        made.drop_pod(each)
+    assert mix(made).prices["H100"] < 1.0
 
 
 @pytest.mark.parametrize(
@@ -159,19 +206,27 @@ def test_what_says_nothing_of_models_makes_none_dear(annotations: dict[str, str]
     assert mix(made).prices == {}
 
 
-def test_selectors_are_kept_while_they_are_few() -> None:
+def test_restrictions_are_kept_while_they_are_few() -> None:
     """Users can write any number; each is read again once other nodes have cards."""
     made = state("n0")
     mix(made)
-    selectors = [(("key", str(number)),) for number in range(65)]
-    kept = [made.workload._models_of(selector) for selector in selectors[:64]]
-    assert made.workload._models_of(selectors[0]) is kept[0]
-    made.workload._models_of(selectors[64])
-    assert len(made.workload._selected) == 1
+    models = made.workload._models
+    for number in range(65):
+        assert models.of(using("a", cpu="1", memory="1Gi", selector={"key": str(number)})) == frozenset()
+        assert len(models._of_nodes) == number % 64 + 1
     made.set_node(node("n1"))
     made.agent_reports.set(of_model("n1", "T4"))
     mix(made)
-    assert not made.workload._selected
+    assert not models._of_nodes
+
+
+def test_equal_selectors_are_not_equal_restrictions() -> None:
+    """Pods that differ in their affinity accept different models."""
+    made, zone = labelled(n0="H100", n1="T4"), {"zone": "a"}
+    of = made.workload._models.of
+    for model in ("H100", "T4"):
+        asks = using("a", cpu="1", memory="1Gi", selector=zone, affinity=by_label("card", "In", model))
+        assert of(asks) == {model}
 
 
 def test_a_node_that_does_not_exist_strands_nothing() -> None:

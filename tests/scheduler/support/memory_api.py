@@ -133,9 +133,7 @@ class MemoryApi(Api):
         if is_apply and key not in self._objects:
             return self._set(key, body, "ADDED")
         now = self._find(plural, namespace, name, path)
-        wanted = (body or {}).get("metadata", body or {}).get("uid") or (body or {}).get("preconditions", {}).get("uid")
-        if wanted not in (None, now["metadata"]["uid"]):
-            raise ConflictError(request=path, status=409, reason="Conflict", message="another UID")
+        _check(method, path, body or {}, now["metadata"])
         if method == "DELETE":
             del self._objects[key]
             self._show(plural, "DELETED", now)
@@ -149,7 +147,7 @@ class MemoryApi(Api):
             body = {"metadata": {"deletionTimestamp": _NOW}}
         elif method == "PUT":
             return self._set(key, body, "MODIFIED")
-        return now if is_rehearsal else self._set(key, _merged(now, body), "MODIFIED")
+        return now if is_rehearsal else self._set(key, _counted(now, _merged(now, body)), "MODIFIED")
 
     def _find(self, plural: str, namespace: str, name: str, path: str) -> Object:
         found = self._objects.get((plural, namespace, name))
@@ -201,6 +199,23 @@ def _selects(namespace: str, params: Mapping[str, str]) -> Callable[[Object], bo
         return namespace in ("", metadata.get("namespace", "")) and wanted.items() <= metadata.get("labels", {}).items()
 
     return selects
+
+
+def _check(method: str, path: str, body: Object, now: Object) -> None:
+    """Check the preconditions of a write."""
+    wanted = body.get("metadata", body).get("uid") or body.get("preconditions", {}).get("uid")
+    if wanted not in (None, now["uid"]):
+        raise ConflictError(request=path, status=409, reason="Conflict", message="another UID")
+    version = body.get("metadata", {}).get("resourceVersion")
+    if method == "PATCH" and version not in (None, now["resourceVersion"]):
+        raise ConflictError(request=path, status=409, reason="Conflict", message="another version")
+
+
+def _counted(now: Object, changed: Object) -> Object:
+    """Return a changed object with its next generation, if it has generations and its spec is another."""
+    if "generation" in now["metadata"] and changed.get("spec") != now.get("spec"):
+        changed["metadata"] = {**changed["metadata"], "generation": now["metadata"]["generation"] + 1}
+    return changed
 
 
 def _merged(now: Any, patch: Any) -> Any:

@@ -36,6 +36,7 @@ _ROLES = (
     "gpubindings/rbac.yaml",
     "coscheduling/rbac.yaml",
     "missing-devices/*.yaml",
+    "resize/scheduler.yaml",
     "rigid-budgets/*.yaml",
 )
 _LOGS = frozenset({"webhook.log", "scheduler.log", "agent.log", "audit.log"})

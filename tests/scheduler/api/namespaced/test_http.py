@@ -25,7 +25,16 @@ from scheduler.api import openapi
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.health import application
 from scheduler.api.namespaced.gate import NamespaceGate
-from scheduler.api.namespaced.paths import GANGS, POD_EXPLANATION, QUEUES, SHARES, SIMULATION, TOKEN_HEADER, VERSION
+from scheduler.api.namespaced.paths import (
+    ADJUSTMENT,
+    GANGS,
+    POD_EXPLANATION,
+    QUEUES,
+    SHARES,
+    SIMULATION,
+    TOKEN_HEADER,
+    VERSION,
+)
 from scheduler.api.namespaced.routes import namespace_routes
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
@@ -189,6 +198,22 @@ async def test_a_right_in_the_namespace_admits_the_user(site: Site, token: str, 
     status, answer = await site.ask("GET", SHARES, token=token, namespace="other")
     assert status == (401 if token == "x" else 403)  # noqa: S105 -- no secret
     assert answer["error"]
+
+
+async def test_users_who_may_get_pods_ask_for_another_size(site: Site) -> None:
+    """Of a pod of that namespace; the body is that of the annotation."""
+    site.set_pod(allocated("a", node="n1", memory=300, card=0, namespace="team"))
+
+    async def ask(token: str, body: bytes = b'{"main":{"gpumem":900}}', pod: str = "a") -> tuple[int, Any]:
+        return await site.ask("POST", ADJUSTMENT, namespace="team", pod=pod, token=token, body=body)
+
+    status, content = await ask("viewer")
+    assert (status, content["fits"]) == (200, True)
+    assert (await ask("stranger"))[0] == 403
+    assert (await ask("viewer", pod="gone"))[0] == 404
+    for body in (b"{", b'{"main":{"gpumem":0}}', b"\xff", b"{" + b" " * 5000):
+        status, content = await ask("viewer", body)
+        assert (status, "gpu.scheduling/resize" in content["error"] or "utf-8" in content["error"]) == (400, True)
 
 
 async def test_a_request_without_token_is_rejected_with_instructions(site: Site) -> None:
