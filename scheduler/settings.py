@@ -299,8 +299,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         request_timeout_seconds: the server-side time limit of a Binding.
         volume_bind_timeout_seconds: how long a pod waits until its claims have volumes; then everything is given back
             and the pod is scheduled again.
-        recount_seconds: how often the ledger is compared with a recount; a difference ends the leader's term, and the
-            next term counts again.
+        recount_seconds: how often the ledger is compared with a recount. What a pod holds after its end is released;
+            another difference ends the leader's term, and the next term counts again.
         relist_seconds: how often all objects are listed again, in addition to the watches.
         first_backoff_seconds: the first pause after a failed Binding, which doubles each time; also the pause before
             the reasons of an unschedulable pod are computed again.

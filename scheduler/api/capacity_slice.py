@@ -16,7 +16,7 @@ from scheduler.cycle import evaluation
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.evaluation import Evaluation
 from scheduler.cycle.result import Unschedulable
-from scheduler.gpu_requirements import GpuRequirements
+from scheduler.gpu_requirements import GpuRequirements, WaitingPodError
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 
@@ -24,6 +24,8 @@ _MOST_NODES: Final = 64
 """The most nodes that are searched, those with the most free memory on one card first. The first one that takes the pod
 has the result, unless something else than the amounts keeps the pod from its emptiest card."""
 
+_NO_LIMITS: Final = (None, None, None)
+"""A slice states its memory and its compute, so it satisfies limits that require that."""
 _NODES: Final = 200
 """Nodes that are read in one step."""
 
@@ -45,7 +47,7 @@ def largest(cycle: SchedulingCycle, pod: Pod) -> Steps[LargestSlice | None]:
         if best is not None and (memory_mib, cores // MILLI_PER_PERCENT) <= (best.memory_mib, best.cores):
             break
         yield
-        evaluated = partial(_evaluated, state, requirements, node, headroom=headroom)
+        evaluated = partial(_evaluated, state, pod, requirements, node, headroom)
         found = _on_node(evaluated, memory_mib, cores)
         if found is not None and (best is None or found > (best.memory_mib, best.cores)):
             best = LargestSlice(*found, _model(state, evaluated(*found)), node)
@@ -58,21 +60,37 @@ def _on_node(evaluated: Callable[[int, int], Evaluation], memory_mib: int, cores
     `evaluated` returns the evaluation of the node for a slice of some MiB and percent. No card has more free than these
     MiB and millicards.
     """
+    # A quota may allow no compute, or no slice that does not say how much.
     memory = _greatest(lambda amount: bool(evaluated(amount, 0).scores), memory_mib)
+    memory = memory or _greatest(lambda amount: bool(evaluated(amount, 1).scores), memory_mib)
     if not memory:
         return None
     percent = _greatest(lambda amount: bool(evaluated(memory, amount).scores), cores // MILLI_PER_PERCENT)
     return memory, percent
 
 
-def _evaluated(
-    state: ClusterState, requirements: GpuRequirements, node: str, memory_mib: int, percent: int, *, headroom: Headroom
+def _evaluated(  # noqa: PLR0917 -- the last two are those of a search
+    state: ClusterState,
+    pod: Pod,
+    requirements: GpuRequirements,
+    node: str,
+    headroom: Headroom,
+    memory_mib: int,
+    percent: int,
 ) -> Evaluation:
-    """Return the evaluation of a node for a pod that requests a slice of one card instead."""
+    """Return the evaluation of a node for a pod that requests a slice of one card instead.
+
+    No node takes it if a GpuQuota allows a single pod less.
+    """
     name = requirements.request.gpu_containers[0].name
     cores = percent * MILLI_PER_PERCENT
     slice_ = PodRequest((ContainerRequest(name, Kind.REGULAR, "", count=1, memory_mib=memory_mib, cores=cores),))
-    return evaluation.evaluate_node(state, msgspec.structs.replace(requirements, request=slice_), node, headroom)
+    asked, namespace = msgspec.structs.replace(requirements, request=slice_), pod.metadata.namespace
+    try:
+        state.quotas.check_single(slice_, namespace, _NO_LIMITS, card_mib=lambda: 0, is_instance=False)
+    except WaitingPodError:
+        return Evaluation(asked, {}, {})
+    return evaluation.evaluate_node(state, asked, node, headroom)
 
 
 def _emptiest(bound: tuple[int, int, str]) -> tuple[int, int, str]:

@@ -34,12 +34,14 @@ class Difference(msgspec.Struct, frozen=True):
         name: the UID of a pod, the name of a node or a Lease, or the owner of a sum.
         text: what is counted, and what a recount has.
         unbound: the pod that is counted although the informer shows it without a node; the API server may know better.
+        orphan: the pod, as it was last shown on a node, that has ended since, so that what it holds can be released.
     """
 
     kind: DifferenceKind
     name: str
     text: str
     unbound: Pod | None = None
+    orphan: Pod | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -79,7 +81,9 @@ def _counted(state: ClusterState, pods: Informer[Pod], being_bound: frozenset[st
         yield None
     for uid, reservation in reservations.items():
         if reservation.is_pod and not (reservation.assumed and uid in being_bound):
-            yield _without_node("pod", uid, shown.get(uid), f"holds a share of node {reservation.node}")
+            text = f"holds a share of node {reservation.node}"
+            orphan = None if reservation.assumed else state.running.get(uid)
+            yield _without_node("pod", uid, shown.get(uid), text, orphan)
         else:
             yield None if reservation.is_pod else _kept_card(state, uid)
     for uid, counted in in_quotas.items():
@@ -87,13 +91,19 @@ def _counted(state: ClusterState, pods: Informer[Pod], being_bound: frozenset[st
         yield Difference("quota", f"pod {uid}", text) if uid not in reservations else None
     for uid, charged in in_queues.items():
         if uid not in being_bound:
-            yield _without_node("queue", uid, shown.get(uid), f"counts for queue {charged.owner}")
+            text = f"counts for queue {charged.owner}"
+            yield _without_node("queue", uid, shown.get(uid), text, state.running.get(uid))
 
 
-def _without_node(kind: DifferenceKind, uid: str, pod: Pod | None, text: str) -> Difference | None:
-    """Return the difference of a pod that is counted, unless it has a node and is not finished."""
+def _without_node(kind: DifferenceKind, uid: str, pod: Pod | None, text: str, orphan: Pod | None) -> Difference | None:
+    """Return the difference of a pod that is counted, unless it has a node and is not finished.
+
+    `orphan` is the pod as the API server once showed it on a node; None if it is only assumed there: kube-scheduler may
+    know such a pod before the informer shows it at all.
+    """
     if pod is None or pod.finished:
-        return Difference(kind, f"pod {uid}", f"the pod with UID {uid} does not exist or is finished, but {text}")
+        text = f"the pod with UID {uid} does not exist or is finished, but {text}"
+        return Difference(kind, f"pod {uid}", text, orphan=orphan)
     if pod.spec.node_name:
         return None
     return Difference(kind, f"pod {uid}", f"pod {pod} has no node and is not being bound, but {text}", unbound=pod)

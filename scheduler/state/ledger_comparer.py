@@ -1,4 +1,7 @@
-"""Finds out that the ledger is wrong, which only a new term, which reads everything again, can repair."""
+"""Finds out that the ledger is wrong. What a pod still holds after its end is released at once.
+
+Only a new term, which reads everything again, can repair anything else.
+"""
 
 import asyncio
 import logging
@@ -51,7 +54,7 @@ class LedgerComparer:
         self._settle_seconds = settle_seconds
 
     async def run(self) -> None:
-        """Compare until cancelled, or until a difference lasts: then the ledger must not be used any more.
+        """Compare until cancelled, or until a difference lasts that is not an orphan: then the ledger is not usable.
 
         The informers must be complete.
         """
@@ -64,6 +67,10 @@ class LedgerComparer:
                 self._metrics.ledger_differences.labels(each.kind).inc()
             if lasting:
                 _log(lasting)
+            for each in lasting:
+                if each.orphan is not None and each.orphan.uid in self._state.running:
+                    self._state.drop_pod(each.orphan)
+            if any(each.orphan is None for each in lasting):
                 return
 
     async def _lasting(self) -> list[Difference]:

@@ -11,14 +11,16 @@ from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.api import capacity, capacity_shapes, capacity_slice, capacity_stranded
+from scheduler.api.capacity_types import LargestSlice
 from scheduler.api.manifest_pod import SubmittedPod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.allocation.support.mig_cards import instance, mig_card
-from tests.scheduler.api.test_capacity import counted, running, without_changes
+from tests.scheduler.api.test_capacity import counted, running, slice_of, without_changes
 from tests.scheduler.support.app_pods import app_pod, gpu_binding, settings
 from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.claims import claim
+from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of
 
 
@@ -112,6 +114,16 @@ def test_a_pod_whose_cards_its_amounts_do_not_decide_has_no_largest_slice() -> N
     assert largest is not None
     assert (largest.memory_mib, largest.cores) == (4864, 14)
     assert finish(capacity_slice.largest(cycle_of(made), pod("a"))) is None
+
+
+def test_the_largest_slice_is_within_quotas() -> None:
+    """Within what is left of them, and within what a single pod may have."""
+    made = state("n1")
+    made.quotas.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 900}}))
+    assert finish(capacity_slice.largest(cycle_of(made), pod("a", memory=1))) == LargestSlice(900, 100, "", "n1")
+    single = {"limits": {"nvidia.com/gpumem": 700, "nvidia.com/gpucores": 40}}
+    made.quotas.set_gpu_quota(gpu_quota("single", single=single))
+    assert finish(capacity_slice.largest(cycle_of(made), slice_of(1, 1))) == LargestSlice(700, 40, "", "n1")
 
 
 def one_card() -> dict[str, object]:

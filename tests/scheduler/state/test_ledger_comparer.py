@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from allocation.names import QUEUE
 from allocation.steps import finish
 from cluster.errors import UnreachableError
 from cluster.informer import Informer
@@ -14,7 +15,7 @@ from cluster.resource import PODS
 from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
 from scheduler.state.ledger_comparer import LedgerComparer
-from tests.scheduler.support.builders import pod, state
+from tests.scheduler.support.builders import allocated, pod, state
 from tests.scheduler.support.memory_api import MemoryApi
 from tests.scheduler.support.scheduling import forget, schedule
 
@@ -134,3 +135,39 @@ async def test_cards_that_no_binding_takes_are_a_difference() -> None:
     assert made.counted("pod") == 1
     forget(made.state, pending)
     assert not await made.ends(after=10)
+
+
+@pytest.mark.parametrize("end", ["deleted", "finished"])
+async def test_cards_of_a_pod_whose_end_was_not_noticed_are_free_within_the_term(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged and counted, what other pods hold stays, and the comparisons continue."""
+    made = Compared()
+    orphan = allocated("gone", node="n1", memory=300, labels={QUEUE: "team"})
+    made.state.set_pod(orphan)
+    made.pods._set(allocated("stays", node="n1", memory=200, card=1))
+    if end == "finished":
+        made.pods._objects["default", "gone"] = allocated("gone", node="n1", memory=300, phase="Succeeded")
+    assert not await made.ends(after=6)
+    assert [each.uid for each in made.state.ledger.reservations()] == ["uid-stays"]
+    assert made.state.quotas.counted.owner("uid-gone") is None
+    assert "uid-gone" not in made.state.fair_share.use.snapshot()
+    assert "uid-gone" not in made.state.running
+    assert made.counted("pod") == 1
+    assert "the pod with UID uid-gone does not exist or is finished, but holds a share of node n1" in caplog.text
+
+
+async def test_orphan_beside_another_difference_ends_the_comparisons() -> None:
+    """What is wrong otherwise is repaired by a new term only."""
+    made = Compared()
+    made.state.set_pod(allocated("gone", node="n1", memory=300))
+    made.state.ledger.used[0, 0, 1] = 12_345
+    assert await made.ends(after=2)
+
+
+async def test_assumed_pod_that_the_informer_does_not_show_ends_the_comparisons() -> None:
+    """kube-scheduler may know it already, so its cards are not given to another pod."""
+    made = Compared()
+    finish(schedule(made.state, pod("unseen", memory=100)))
+    assert await made.ends(after=2)
+    assert made.state.ledger.reservation("uid-unseen") is not None
