@@ -70,6 +70,11 @@ class Bindings(Machine):
             if self._granted[pod["metadata"]["name"]] != self.grants:
                 self._granted[pod["metadata"]["name"]] = None
 
+    def resized(self, pod: Object, *, is_larger: bool) -> None:
+        """Forget what admission knew."""
+        super().resized(pod, is_larger=is_larger)
+        self._granted[pod["metadata"]["name"]] = None
+
     @invariant()
     def a_slice_is_what_its_container_states(self) -> None:
         """Where memory is counted and the card is not the pod's alone, admission and scheduler mean the same amount.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 ALLOCATION = "gpu.scheduling/allocation"
+RESIZED = "gpu.scheduling/resized"
 
 
 class Held(NamedTuple):
@@ -66,13 +67,14 @@ class Books:
 
 
 def held(pod: Object) -> list[Held]:
-    """Return what a pod with a node has."""
-    text = pod["metadata"].get("annotations", {}).get(ALLOCATION)
-    containers = json.loads(text)["containers"] if text else {}
+    """Return what a pod with a node has, or may still have from before it was resized, if that is more."""
+    annotations = pod["metadata"].get("annotations", {})
+    containers = json.loads(annotations[ALLOCATION])["containers"] if ALLOCATION in annotations else {}
+    before = json.loads(annotations[RESIZED])["from"] if RESIZED in annotations else {}
     return [
-        Held(container, share["uuid"], share["memoryMiB"], share["cores"])
+        Held(container, share["uuid"], max(share["memoryMiB"], memory), max(share["cores"], cores))
         for container, shares in containers.items()
-        for share in shares
+        for share, (memory, cores) in zip(shares, before.get(container, [(0, 0)] * len(shares)), strict=True)
     ]
 
 

@@ -82,5 +82,8 @@ class Machine(RuleBasedStateMachine):
     def placed(self, pods: list[Object]) -> None:
         """Note that pods have got nodes."""
 
+    def resized(self, pod: Object, *, is_larger: bool) -> None:
+        """Note that a pod has another size."""
+
     def settled(self) -> None:
         """Note that the scheduler has decided about all pods that are due."""

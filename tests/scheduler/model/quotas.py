@@ -53,7 +53,18 @@ class Quotas(Machine):
             self._at_placement[pod["metadata"]["name"]] = self.quotas.get(pod["metadata"]["namespace"], {})
         fixed = {pod["metadata"]["namespace"] for pod in pods if self.is_fixed(pod)}
         for team in {pod["metadata"]["namespace"] for pod in pods} - fixed:
-            self._check_total(team, self.quotas.get(team, {}).get("total", {}))
+            self._check_total(team, self._total(team))
+
+    def _total(self, team: str) -> Object:
+        total: Object = self.quotas.get(team, {}).get("total", {})
+        return total
+
+    def resized(self, pod: Object, *, is_larger: bool) -> None:
+        """Check the team of a pod that has got more."""
+        super().resized(pod, is_larger=is_larger)
+        team = pod["metadata"]["namespace"]
+        if is_larger:
+            self._check_total(team, {key: value for key, value in self._total(team).items() if key != "maxPods"})
 
     def _check_total(self, team: str, total: Object) -> None:
         """A team to which a pod was just added has no more than it may have."""

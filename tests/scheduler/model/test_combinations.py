@@ -15,6 +15,7 @@ from tests.scheduler.model.gangs import Gangs
 from tests.scheduler.model.gates import Gates
 from tests.scheduler.model.instances import Instances
 from tests.scheduler.model.patience import PatienceRule
+from tests.scheduler.model.resizes import Resizes
 from tests.scheduler.model.restarts import Restarts
 from tests.scheduler.model.static_allocation import StaticAllocations
 from tests.scheduler.model.volumes import Volumes
@@ -22,7 +23,17 @@ from tests.support.depth import DEEP
 
 
 class Combinations(
-    Gangs, Gates, Claims, StaticAllocations, Instances, Volumes, PatienceRule, Restarts, Explanations, Capacities
+    Gangs,
+    Gates,
+    Claims,
+    StaticAllocations,
+    Instances,
+    Volumes,
+    PatienceRule,
+    Restarts,
+    Explanations,
+    Capacities,
+    Resizes,
 ):
     """A small cluster with everything on."""
 

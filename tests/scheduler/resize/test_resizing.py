@@ -313,3 +313,16 @@ async def test_a_pod_that_ends_meanwhile_is_forgotten(cluster: Resizing) -> None
         cluster.api.held["/pods/p"].set()
         await cluster.runs("q", 1000)
         assert cluster.term.state.resized_to == {}
+
+
+async def test_nothing_is_given_back_before_the_write(cluster: Resizing) -> None:
+    """A smaller size is not charged while it is being written either."""
+    async with resizing(cluster):
+        await cluster.runs("p", 800)
+        cluster.api.held["/pods/p"] = asyncio.Event()
+        cluster.wish("p", '{"main":{"gpumem":100,"gpucores":10}}')
+        await cluster.until(lambda: cluster.charged("p")[1] == 100, "the charge of the new size")
+        assert cluster.charged("p") == (800, 100)
+        cluster.api.held["/pods/p"].set()
+        await cluster.has("p", 100)
+        assert cluster.charged("p") == (800, 100)

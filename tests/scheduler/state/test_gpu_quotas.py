@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 
 from allocation.bindings.binding import ShareMode
 from allocation.fairness.quota_spec import QuotaSpec
+from allocation.inventory import Card, NodeInventory
 from allocation.quota import UNLIMITED
 from allocation.reasons import PodReason
 from allocation.steps import finish
+from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.metadata import ObjectMeta
 from cluster.resource_quota import ResourceQuota
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
+from tests.allocation.support.mig_cards import instance, mig_card
 from tests.scheduler.support.app_pods import app_pod, gpu_binding
 from tests.scheduler.support.app_pods import settings as app_settings
 from tests.scheduler.support.builders import allocated, pod, state, status
@@ -254,6 +258,26 @@ def test_exclusive_card_is_compared_with_its_own_memory() -> None:
     for most, fits in ((1000, True), (999, False)):
         made = bound_state({"single": {"limits": {"nvidia.com/gpumem": most}}}, "exclusive")
         made.agent_reports.set(status("n2", memory=9000))
+        assert isinstance(finish(schedule(made, app_pod("a"))), Scheduled) is fits
+
+
+def test_exclusive_card_is_not_compared_with_the_memory_of_another_one_of_its_node() -> None:
+    """The pod may have the card of 1000 MiB, and not the one of 2000."""
+    made = bound_state({"single": {"limits": {"nvidia.com/gpumem": 1500}}}, "exclusive", "exclusive")
+    cards = (Card("GPU-n1-0", 0, 2000, slots=4), Card("GPU-n1-1", 1, 1000, slots=4))
+    made.agent_reports.set(GpuNodeStatus(ObjectMeta(name="n1"), status_of(NodeInventory("n1", cards))))
+    result = finish(schedule(made, app_pod("a", policy="single")))
+    assert isinstance(result, Scheduled)
+    assert result.allocation is not None
+    assert [share.uuid for share in result.allocation.containers["main"]] == ["GPU-n1-1"]
+
+
+def test_instances_of_a_bound_card_limit_what_a_pod_does_not_state() -> None:
+    """A pod that states no cores may have an instance, and no part of a card, where a quota limits cores."""
+    for cards, fits in (((mig_card(0, node="n1"), instance(0, "3g.20gb", 0, node="n1")), True), ((), False)):
+        made = bound_state({"single": {"limits": {"nvidia.com/gpucores": 50}}}, "time-slicing")
+        if cards:
+            made.agent_reports.set(GpuNodeStatus(ObjectMeta(name="n1"), status_of(NodeInventory("n1", cards))))
         assert isinstance(finish(schedule(made, app_pod("a"))), Scheduled) is fits
 
 
