@@ -87,10 +87,15 @@ class Strategy(msgspec.Struct, frozen=True):
         raise AllocationError(f"not enough gpus in scoring stage: no node has {count} that fit")
 
     def _score(self, card: CardUse, measure: Measure) -> int:
-        memory = _percent(card.total.memory_mib, card.used.memory_mib, measure)
-        cores = _percent(card.total.cores, card.used.cores, measure)
-        weighted = memory * self.config.vram_weight + cores * self.config.tflops_weight
-        return min(max(int((weighted + Fraction(1, 2)) // 1), 0), 100)
+        """Return the weighted percentages in whole numbers: a fraction per card costs ten times as much."""
+        memory, memory_total = _part(card.total.memory_mib, card.used.memory_mib, measure)
+        cores, cores_total = _part(card.total.cores, card.used.cores, measure)
+        (vram, vram_of), (tflops, tflops_of) = (
+            weight.as_integer_ratio() for weight in (self.config.vram_weight, self.config.tflops_weight)
+        )
+        whole = memory_total * vram_of * cores_total * tflops_of
+        weighted = 100 * (memory * vram * cores_total * tflops_of + cores * tflops * memory_total * vram_of)
+        return min(max((2 * weighted + whole) // (2 * whole), 0), 100)
 
 
 COMPACT_FIRST: Final = Strategy("CompactFirst", "used", "used")
@@ -104,7 +109,8 @@ def new_strategy(mode: str, config: StrategyConfig = StrategyConfig()) -> Strate
     return msgspec.structs.replace(known.get(mode, NODE_COMPACT_GPU_LOW_LOAD), config=config)
 
 
-def _percent(total: int, used: int, measure: Measure) -> Fraction:
+def _part(total: int, used: int, measure: Measure) -> tuple[int, int]:
+    """Return what is used, or available, and of how much; nothing of 1 if there is no capacity."""
     if not total:
-        return Fraction(0)
-    return Fraction(100 * (used if measure == "used" else total - used), total)
+        return 0, 1
+    return (used if measure == "used" else total - used), total

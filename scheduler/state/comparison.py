@@ -82,8 +82,7 @@ def _counted(state: ClusterState, pods: Informer[Pod], being_bound: frozenset[st
     for uid, reservation in reservations.items():
         if reservation.is_pod and not (reservation.assumed and uid in being_bound):
             text = f"holds a share of node {reservation.node}"
-            orphan = None if reservation.assumed else state.running.get(uid)
-            yield _without_node("pod", uid, shown.get(uid), text, orphan)
+            yield _without_node("pod", uid, shown.get(uid), text, state.running.get(uid))
         else:
             yield None if reservation.is_pod else _kept_card(state, uid)
     for uid, counted in in_quotas.items():

@@ -68,7 +68,7 @@ class LedgerComparer:
             if lasting:
                 _log(lasting)
             for each in lasting:
-                if each.orphan is not None and each.orphan.uid in self._state.running:
+                if each.orphan is not None:
                     self._state.drop_pod(each.orphan)
             if any(each.orphan is None for each in lasting):
                 return

@@ -80,14 +80,14 @@ SCHEDULER = (
         1,
         {'tranche_scheduler_ledger_differences_total{kind="cards"}': "0 1x40"},
         ({'tranche_scheduler_ledger_differences_total{kind="cards"}': "1x40"},),
-        "The scheduler's ledger disagreed with its pods, and was built again; this is a bug.",
+        "The scheduler's ledger disagreed with its pods, and was repaired; this is a bug.",
     ),
     Case(
         "TrancheLedgerDiffersAgain",
         2,
         {'tranche_scheduler_ledger_differences_total{kind="cards"}': "0 1 2x40"},
         ({'tranche_scheduler_ledger_differences_total{kind="cards"}': "0 5x40"},),
-        "The scheduler's ledger disagrees with its pods again and again, and is built again each time.",
+        "The scheduler's ledger disagrees with its pods again and again, and is repaired each time.",
     ),
     Case(
         "TranchePodsHeld",

@@ -146,8 +146,9 @@ def test_details_survive_that_no_node_has_enough_cards() -> None:
         made.check_quota_and_filter(request(count=3), simulate=True)
     assert [each.filter_name for each in caught.value.details][-1] == "SameNode"
     assert sum(each.diff for each in caught.value.details) == len(gpus(made))
-    with pytest.raises(NoCardsError, match="no card of pool p fits pod uid-x") as caught:
-        made.check_quota_and_filter(request(memory=90 * GIB), simulate=True)
+    with pytest.raises(NoCardsError) as caught:
+        made.check_quota_and_filter(request(memory=90 * GIB, model="A100"), simulate=True)
+    assert str(caught.value) == "no card of pool p fits pod uid-x"
     assert [each.filter_name for each in caught.value.details][-1] == "Resource"
     assert made.filter(request(), gpus(made))[1] == ()
 
@@ -215,6 +216,55 @@ def test_partition_for_a_new_instance_is_the_schedulers_choice() -> None:
     made.set_node(inventory("d", card("d", 0, mode=MODE, mig_profiles=(PROFILE,), instances_by="agent"), *full), {})
     assert made.get_matched_partition(asked, "d-0") is None
     assert made.get_matched_partition(asked, "a-1") is None
+
+
+A100 = (
+    PROFILE,
+    MigProfile("2g.20gb", 19968, 285, 2, tuple(Slices(start, 2) for start in (0, 2, 4))),
+    MigProfile("3g.40gb", 40192, 428, 3, (Slices(0, 4), Slices(4, 4))),
+    MigProfile("4g.40gb", 40192, 571, 4, (Slices(0, 4),)),
+)
+
+
+@pytest.mark.parametrize(
+    ("taken", "profile", "start"),
+    [
+        ([Slices(0, 2), Slices(2, 2)], "2g.20gb", 4),
+        ([Slices(0, 2), Slices(2, 2), Slices(4, 2)], "2g.20gb", None),
+        ([Slices(0, 2), Slices(4, 2)], "2g.20gb", 2),
+        ([Slices(4, 4)], "4g.40gb", 0),
+        ([Slices(0, 4), Slices(4, 4)], "1g.10gb", None),
+    ],
+)
+def test_instances_never_overlap(taken: list[Slices], profile: str, start: int | None) -> None:
+    """A place that is free again is used again; 3g and 4g leave nothing."""
+    made, _ = allocator(0)
+    own = [
+        card("a", 0, uuid=f"MIG-{each.start}", slots=1, mode=MODE, instance=MigInstance("a-0", "any", each))
+        for each in taken
+    ]
+    parent = card("a", 0, mode=MODE, mig_profiles=A100, instances_by="agent")
+    made.set_node(inventory("a", parent, *own), {"pool": "p"})
+    asked = request(isolation="partitioned", partition_template=profile, memory=1)
+    found = made.get_matched_partition(asked, "a-0")
+    assert (found[1].start if found is not None else None) == start
+
+
+def test_instance_is_charged_whole_and_free_again_after_its_pod() -> None:
+    """Also after a restart; no second pod has it meanwhile."""
+    made = mixed()
+    asked = request(isolation="partitioned", memory=1, cores=1)
+    assert made.alloc(asked)[0].name == "MIG-0"
+    assert made.get_allocation_info()[0]["MIG-0"].available == Amounts()
+    assert made.get_quota_store().used("ns").memory_mib == 75 * GIB + 9728
+    again = mixed()
+    nodes = {"a-0": "a", "MIG-0": "d"}
+    again.reconcile_allocation_state([(each, nodes[each.gpu_names[0]]) for each in made.lifecycle.allocated.values()])
+    for each in (made, again):
+        with pytest.raises(AllocationError):
+            each.bind(["MIG-0"], request("y", isolation="partitioned", memory=1))
+    assert made.dealloc("uid-x")
+    made.bind(["MIG-0"], request("y", isolation="partitioned", memory=1))
 
 
 def test_limits_are_not_placed_by() -> None:
