@@ -373,8 +373,9 @@ def test_totals_count_each_card_and_assumed_pods() -> None:
     made.forget("uid-x")
     made.alloc(request("z", cores=0))
     quotas.set_quota("ns", "q", QuotaSpec(TotalQuota({"nvidia.com/gpu": 0})))
-    with pytest.raises(QuotaExceededError, match="limits nvidia.com/gpu to 0"):
-        made.alloc(request("w"))
+    with pytest.raises(QuotaExceededError) as caught:  # before the pool is read
+        made.check_quota_and_filter(request("w", pool="unknown"))
+    assert str(caught.value) == "GpuQuota q limits nvidia.com/gpu to 0: 2 used, 1 requested"
     quotas.set_quota("ns", "q", None)
     made.alloc(request("w"))
 

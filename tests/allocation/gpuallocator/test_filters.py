@@ -134,6 +134,10 @@ def test_dynamic_policy_locks_a_card_to_the_mode_of_its_pods() -> None:
         made.assume(["a-0"], small)
     with pytest.raises(AllocationError, match="excludes partitions"):
         made.filter(request(isolation="partitioned"), [])
+    with pytest.raises(AllocationError, match="excludes partitions"):
+        made.filter_with_preempt(request(isolation="partitioned"), ["uid-first"])
+    with pytest.raises(AllocationError, match="excludes partitions"):
+        made.check_quota_and_filter_single_node_preempt("d", request(isolation="partitioned"), ["uid-first"])
     assert "IsolationPolicy" not in out(made, request(memory=GIB, isolation="hard"))
     made.dealloc("uid-first")
     assert "IsolationPolicy" not in out(made, small)
