@@ -40,10 +40,10 @@ class Running:
         """Return the pod."""
         return client(self.layout).get("pods", "p", namespace=self.namespace)
 
-    def refusal(self, patch: dict[str, Any], *, api: Client | None = None) -> str:
+    def refusal(self, patch: dict[str, Any], *, api: Client | None = None, dry_run: bool = False) -> str:
         """Patch the pod, as the scheduler unless another user is named; return why it is refused."""
         by = api or self.leader.api
-        return refusal(lambda: by.patch("pods", "p", patch, namespace=self.namespace))
+        return refusal(lambda: by.patch("pods", "p", patch, namespace=self.namespace, dry_run=dry_run))
 
     def change(
         self,
@@ -79,11 +79,13 @@ def resizing(server: Layout, guarded: Guarded) -> Iterator[Layout]:
 def running(resizing: Layout, leader: Leader, node: str, namespace: str) -> Running:
     """A running pod, once the component is in force."""
     pod = Running(resizing, leader, namespace)
-    wait.until(
-        lambda: "does not lead any more" in pod.refusal(pod.change(token=FORMER)),
-        what="the component in force",
-        timeout_s=READY_S,
-    )
+
+    def is_in_force() -> bool:
+        """Whether the fence is, and the policy that lets the scheduler change the annotations of a running pod."""
+        why = pod.refusal(pod.change({LIMIT: "101m"}, token=FORMER))
+        return "does not lead any more" in why and pod.refusal(pod.change({LIMIT: "102m"}), dry_run=True) == ""
+
+    wait.until(is_in_force, what="the component in force", timeout_s=READY_S)
     return pod
 
 

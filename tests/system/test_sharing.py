@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from allocation.names import ALLOCATION
+from allocation.names import ALLOCATION, CARD_POLICY
 from allocation.wire import record
 from lab import wait
 from tests.system.conftest import PATIENCE_S, Namespace, pod
@@ -21,14 +21,24 @@ NODE = "gpu-sim-2"
 
 
 def test_twelve_pods_share_eight_cards(tranche: Layout, namespace: Namespace) -> None:
-    """12 pods of 3000 MiB on a node with 8 cards use all of them, so some share a card."""
-    namespace.create(*(pod(f"p{index}", node=NODE, gpu=1, gpumem=3000) for index in range(12)))
-    cards = [
+    """12 pods of 3000 MiB on a node with 8 cards use all of them if they ask for that; by default they fill cards."""
+    pods = [pod(f"p{index}", node=NODE, gpu=1, gpumem=3000) for index in range(12)]
+    namespace.create(*pods)
+    assert len(_cards(namespace)) == 2
+    namespace.delete("pod", *(each["metadata"]["name"] for each in pods))
+    for each in pods:
+        each["metadata"]["annotations"] = {CARD_POLICY: "spread"}
+    namespace.create(*pods)
+    assert len(_cards(namespace)) == 8
+
+
+def _cards(namespace: Namespace) -> set[str]:
+    """Return the cards of twelve pods."""
+    return {
         share.uuid
         for each in namespace.placed(12)
         for share in record.decode(each["metadata"]["annotations"][ALLOCATION]).containers["main"]
-    ]
-    assert len(set(cards)) == 8
+    }
 
 
 def test_seventeenth_pod_follows_within_a_second_of_a_deletion(tranche: Layout, namespace: Namespace) -> None:

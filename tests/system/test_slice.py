@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation import variables
-from allocation.names import ALLOCATION, CLAIM, USE_UUIDS
+from allocation.names import ALLOCATION, CARD_POLICY, CLAIM, USE_UUIDS
 from allocation.wire import environment, record
 from cluster.resource import GPU_CLAIMS
 from lab import fleet, kubelet, manifests, wait
@@ -96,6 +96,7 @@ def test_every_kind_of_container_sees_its_own_cards(tranche_node: Layout, namesp
     The last one runs an image that requests all devices, as PyTorch's images do.
     """
     manifest = manifests.demo("environment")
+    manifest["metadata"].setdefault("annotations", {})[CARD_POLICY] = "spread"
     manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": tranche_node.node_name}
     namespace.create(manifest)
     namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/environment")
