@@ -40,15 +40,15 @@ def up(
     controller_manager: bool = True,
     kube_scheduler: bool = True,
     audit: bool = True,
-    node_monitor_grace_period: str = "50s",
+    node_startup_grace_period: str = "1m",
     provide: Callable[..., None] = binaries.provide,
     report: Callable[[str], None] = print,
 ) -> None:
     """Start the control plane and return when it is ready and pods can be created in namespace `default`.
 
     Without the controller manager nothing creates the ServiceAccount that pods need, so it is created here. With it,
-    nodes without a heartbeat for `node_monitor_grace_period` get a taint. `provide` links the programs into the lab's
-    folder.
+    nodes whose kubelet never reports get a taint after `node_startup_grace_period`. `provide` links the programs into
+    the lab's folder.
 
     Raises:
         LabError: a port is taken, or a component did not become ready.
@@ -60,7 +60,7 @@ def up(
     start_etcd(layout)
     start_apiserver(layout, audit=audit)
     if controller_manager:
-        start_controller_manager(layout, node_monitor_grace_period)
+        start_controller_manager(layout, node_startup_grace_period)
     if kube_scheduler:
         start_kube_scheduler(layout)
     if not controller_manager:
@@ -192,7 +192,7 @@ def restart_apiserver(layout: Layout, *, flags: Mapping[str, str] | None = None)
     start_apiserver(layout, flags=flags)
 
 
-def start_controller_manager(layout: Layout, node_monitor_grace_period: str) -> None:
+def start_controller_manager(layout: Layout, node_startup_grace_period: str) -> None:
     """Start kube-controller-manager. `up` waits for its readiness."""
     _start(
         layout,
@@ -201,7 +201,7 @@ def start_controller_manager(layout: Layout, node_monitor_grace_period: str) -> 
             **_component_flags(layout, "kube-controller-manager", Port.KUBE_CONTROLLER_MANAGER),
             "--kubeconfig": layout.component_kubeconfig("kube-controller-manager"),
             "--leader-elect": "false",
-            "--node-monitor-grace-period": node_monitor_grace_period,
+            "--node-startup-grace-period": node_startup_grace_period,
             # At start it creates an account for each controller; the default of 20 a second would delay `up` by 4 s.
             "--kube-api-qps": "500",
             "--kube-api-burst": "1000",

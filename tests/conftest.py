@@ -125,8 +125,8 @@ def _build(marks: Collection[str], *, report: Callable[[str], None]) -> None:
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
     """The suite's lab with a running control plane: `kubectl.run(control_plane, …)`, `control_plane.kubeconfig`."""
     with labs.reserved("control_plane", tmp_path_factory) as layout:
-        # Nodes that tests create here have no heartbeat: they would have a taint after a minute.
-        control_plane_module.up(layout, node_monitor_grace_period="1h")
+        # Nodes that tests create here have no kubelet: they would have a taint after a minute.
+        control_plane_module.up(layout, node_startup_grace_period="1h")
         yield layout
 
 
