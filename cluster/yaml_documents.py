@@ -12,6 +12,8 @@ import yaml
 DEEPEST: Final = 100
 """Levels of nesting. A pod has about a dozen."""
 TOO_DEEP: Final = f"it is nested deeper than {DEEPEST} levels"
+_SHOWN: Final = 64
+"""The characters of a tag that a message shows."""
 _TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
 
 
@@ -60,7 +62,11 @@ class Loader(yaml.SafeLoader):
                 most = self.most_copies
                 problem = f"aliases add more than {most} values" if most else "it has an alias; write each part out"
                 raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        return super().construct_object(node, deep=True)
+        try:
+            return super().construct_object(node, deep=True)
+        except (IndexError, KeyError) as error:  # PyYAML takes for granted that a text with an explicit tag fits it
+            problem = f"the value does not fit its tag {node.tag[:_SHOWN]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
 
 def load(text: str | bytes, *, loader: type[Loader] = Loader, lines_before: int = 0) -> Any:

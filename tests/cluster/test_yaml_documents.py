@@ -74,3 +74,10 @@ def test_depth_is_limited_for_decoded_content_too() -> None:
     require_shallow(content)
     with pytest.raises(UnreadableDocumentError):
         require_shallow([content])
+
+
+@pytest.mark.parametrize("value", ["!!int _", "!!int ''", "!!bool maybe"])
+def test_a_value_that_does_not_fit_its_tag_is_an_error_with_its_line(value: str) -> None:
+    """PyYAML itself fails with an error of Python's."""
+    with pytest.raises(UnreadableDocumentError, match="line 2, column 4: the value does not fit its tag"):
+        load(f"a: 1\nb: {value}\n")
