@@ -123,9 +123,8 @@ def dry_run(
 
 def _gang_warnings(pod: Pod, find_claim: FindClaim) -> Iterator[str]:
     """Iterate over the warnings about the gang of a pod of ours; refuse one that cannot be read."""
-    labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
-    claim = find_claim(annotations[names.CLAIM]) if names.CLAIM in annotations else None
-    return gangs.warnings(labels, annotations, gang_ref=claim.gang_ref if claim is not None else "")
+    annotations = pod.metadata.annotations or {}
+    return gangs.warnings(pod, find_claim(annotations[names.CLAIM]) if names.CLAIM in annotations else None)
 
 
 def _is_reviewed(pod: Pod, namespace: str, namespace_labels: Mapping[str, str], settings: WebhookSettings) -> bool:

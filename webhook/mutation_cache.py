@@ -101,8 +101,7 @@ class MutationCache:
                 self._add(digest, mutation)
         if not mutation.is_ours:
             return mutation
-        labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
-        more = tuple(gangs.warnings(labels, annotations, gang_ref=claim.gang_ref if claim is not None else ""))
+        more = tuple(gangs.warnings(pod, claim))
         return msgspec.structs.replace(mutation, warnings=(*mutation.warnings, *more)) if more else mutation
 
     def _add(self, digest: bytes, mutation: EncodedMutation) -> None:
@@ -121,4 +120,7 @@ def _relevant_fields(pod: Pod) -> Pod:
     labels = pod.metadata.labels
     if labels is not None:
         labels = {key: labels[key] for key in OPT_OUT_LABELS if key in labels}
-    return Pod(PodMeta(annotations=annotations, labels=labels), pod.spec)
+    spec = pod.spec
+    if spec.scheduling_group is not None:
+        spec = msgspec.structs.replace(spec, scheduling_group=None)
+    return Pod(PodMeta(annotations=annotations, labels=labels), spec)

@@ -50,6 +50,12 @@ class PodContainer(Container, rename="camel"):
     security_context: SecurityContext | None = None
 
 
+class SchedulingGroup(msgspec.Struct, rename="camel"):
+    """The PodGroup of Kubernetes that a pod names; empty for anything else."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(msgspec.Struct, rename="camel"):
     """A pod's spec: the fields that admission reads."""
 
@@ -61,6 +67,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     node_selector: dict[str, str] | None = None
     runtime_class_name: str | None = None
     termination_grace_period_seconds: int | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodMeta(msgspec.Struct, rename="camel"):

@@ -31,14 +31,21 @@ VALUES = ("a", "4", "0", "many", "10m", "job", "true", "9999")
 
 
 def admitted(
-    labels: dict[str, str], annotations: dict[str, str], *, cache: MutationCache | None = None, **limits: str
+    labels: dict[str, str],
+    annotations: dict[str, str],
+    *,
+    group: str = "",
+    cache: MutationCache | None = None,
+    **limits: str,
 ) -> EncodedMutation:
-    """Return the mutation of a pod that asks for a card unless `limits` say otherwise."""
+    """Return the mutation of a pod, maybe of a PodGroup, that asks for a card unless `limits` say otherwise."""
     resources = {"limits": limits or {"nvidia.com/gpu": "1"}}
     made: dict[str, Any] = {
         "metadata": {"name": "p", "labels": labels, "annotations": annotations},
         "spec": {"containers": [{"name": "main", "resources": resources}]},
     }
+    if group:
+        made["spec"]["schedulingGroup"] = {"podGroupName": group}
     cache = cache or MutationCache(allocation=AllocationSettings(), settings=WebhookSettings())
     return cache.get(
         decode_pod(json.dumps(made).encode()),  # type: ignore[arg-type]  # raw JSON
@@ -101,6 +108,14 @@ def test_a_timeout_without_a_size_has_an_effect_beside_a_pod_group() -> None:
     assert admitted({GROUP: "a"}, {TIMEOUT: "10m"}).warnings == ()
 
 
+def test_what_a_pod_says_beside_its_scheduling_group_has_an_effect() -> None:
+    """The PodGroup is its gang, and comes before a label that names another one."""
+    assert admitted({}, {SIZE: "4", TIMEOUT: "10m"}, group="a").warnings == ()
+    assert admitted({GANG: "b"}, {}, group="a").warnings == (
+        f"the pod names two gangs, 'a' by spec.schedulingGroup and 'b' by {GANG}: the first counts; remove one",
+    )
+
+
 @pytest.mark.parametrize("labels", [{GANG: "a"}, {GANG: "a", GROUP: "a"}, {}])
 def test_what_has_an_effect_is_not_warned_of(labels: dict[str, str]) -> None:
     """Nor are two forms that name one gang."""
@@ -121,7 +136,8 @@ def test_the_warnings_of_one_pod_are_not_those_of_the_next() -> None:
     one = admitted({GANG: "a"}, {}, cache=cache)
     assert both.warnings
     assert one.warnings == ()
-    assert both.patch == one.patch
+    assert both.patch is one.patch
+    assert admitted({}, {}, group="a", cache=cache).patch is admitted({}, {}, group="b", cache=cache).patch
 
 
 def test_a_pod_that_is_prepared_already_is_refused_as_well() -> None:
