@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocation.claim import ClaimDevices, ClaimSpec
 from allocation.errors import AllocationError
 from allocation.gang import declared
-from allocation.names import GANG_KEYS
+from allocation.names import CLAIM, GANG_KEYS
 from allocation.settings import AllocationSettings
 from webhook import dry_run
 from webhook.mutation_cache import MutationCache
@@ -35,6 +36,7 @@ def admitted(
     annotations: dict[str, str],
     *,
     group: str = "",
+    claim: ClaimSpec | None = None,
     cache: MutationCache | None = None,
     **limits: str,
 ) -> EncodedMutation:
@@ -51,7 +53,7 @@ def admitted(
         decode_pod(json.dumps(made).encode()),  # type: ignore[arg-type]  # raw JSON
         username="alice",
         quotas=Quotas(),
-        claim=None,
+        claim=claim,
     )
 
 
@@ -114,6 +116,31 @@ def test_what_a_pod_says_beside_its_scheduling_group_has_an_effect() -> None:
     assert admitted({GANG: "b"}, {}, group="a").warnings == (
         f"the pod names two gangs, 'a' by spec.schedulingGroup and 'b' by {GANG}: the first counts; remove one",
     )
+
+
+def test_the_gang_of_a_claim_comes_first() -> None:
+    """For the webhook, and for `kubectl gpu` and the scheduler, which ask what it would say."""
+    claim, keys = ClaimSpec(ClaimDevices(1), gang_ref="a"), {CLAIM: "one", SIZE: "4"}
+    two = f"the pod names two gangs, 'a' by gangRef of its GpuClaim and 'b' by {GANG}: the first counts; remove one"
+    for labels, expected in (({}, ()), ({GANG: "b"}, (two,))):
+        assert admitted(labels, keys, claim=claim).warnings == expected
+        made: dict[str, Any] = {
+            "metadata": {"name": "p", "labels": labels, "annotations": dict(keys)},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
+        }
+        found = dry_run.dry_run(
+            made,
+            namespace="team",
+            labels=None,
+            quotas={},
+            gpu_quotas={},
+            find_claim={"one": claim}.get,
+            find_queue=lambda _: None,
+            find_bindings=lambda _: (),
+            allocation=AllocationSettings(),
+            settings=WebhookSettings(),
+        )
+        assert found == expected
 
 
 @pytest.mark.parametrize("labels", [{GANG: "a"}, {GANG: "a", GROUP: "a"}, {}])
