@@ -5,13 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --max-worker-restart 0 --dist loadscope
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadscope
 
 # Half of the start of a process is spent on compiling its modules, unless the result is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-dra test-quick test-again test-random test-deep test-durations mutation mutation-changed check format fuzz bench bench-packing chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
+.PHONY: help demo test test-dra gpu-test test-quick test-again test-random test-deep test-durations mutation mutation-changed screenshots check format fuzz bench bench-packing chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -34,8 +34,11 @@ test: $(INSTALLED)  ## Run all tests but those of `test-dra`; those that need ro
 test-dra: $(INSTALLED)  ## Run the tests beside a DRA driver on Kubernetes 1.37; builds two of its programs first (half an hour).
 	@$(BIN)/python -m pytest -m dra tests/dra
 
-test-quick: $(INSTALLED)  ## Run the tests that need no Kubernetes, no root and no container tools.
-	@$(PYTEST) -m 'not apiserver and not kubelet and not helm and not image and not archive and not promtool'
+gpu-test: $(INSTALLED)  ## Run the tests that need an NVIDIA GPU, on any machine that has nvidia-smi; each says what it lacks.
+	@$(BIN)/python -m pytest -m gpu -rs tests/agent tests/limits
+
+test-quick: $(INSTALLED)  ## Run the tests that need no Kubernetes, no root, no container tools and no browser.
+	@$(PYTEST) -m 'not apiserver and not kubelet and not helm and not image and not archive and not promtool and not browser'
 
 test-again: $(INSTALLED)  ## Try the tests that failed in the last run again, each three times alone.
 	@$(BIN)/python -m tests.support.again
@@ -58,12 +61,16 @@ mutation-changed: $(INSTALLED)  ## The same for the lines that differ from a rev
 test-durations: $(INSTALLED)  ## Print what took longest in the last run of tests, by test, module and fixture.
 	@$(BIN)/python -m tests.support.durations
 
-check: $(INSTALLED)  ## Check style, types, layers and language.
+check: $(INSTALLED)  ## Check style, types, also those of the page, layers and language.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/python -m tests.ui.typescript
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_language.py
+
+screenshots: $(INSTALLED)  ## Write what the page looks like to docs/ui/, by a test in a real browser.
+	@SCREENSHOTS=docs/ui $(BIN)/python -m pytest -q tests/ui/test_scene.py
 
 fuzz: $(INSTALLED)  ## Feed hostile input to everything that parses input (SECONDS for each target, 600 by default).
 	@$(BIN)/python -m fuzz --seconds $(or $(SECONDS),600)

@@ -1,7 +1,9 @@
 """How this node delivers cards to containers: as configured, else as NVIDIA's container toolkit on it supports.
 
 The agent sees the toolkit and the socket for NRI plugins only where the folders of the host are mounted
-(manifests/delivery). It cannot see whether the NRI plugin of the GPU Operator runs, so `nvidia-nri` must be configured.
+(manifests/delivery). It cannot see whether the NRI plugin of the GPU Operator or kai-gpu-fractioning runs, so
+`nvidia-nri` and `nvfractions` must be configured, and so must `nri` and `device-plugin`, by which the agent is a plugin
+itself.
 """
 
 import functools
@@ -9,9 +11,10 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from agent.log_once import LogOnce
+from agent.report import NodeReport
 from agent.settings import AgentSettings
 from allocation.delivery import NodeDelivery, Toolkit, supported
 
@@ -28,13 +31,31 @@ _COMMAND_SECONDS: Final = 10.0
 _problems: Final = LogOnce()
 
 
-def find(settings: AgentSettings) -> NodeDelivery:
-    """Return the delivery of this node, with the facts that can be seen of it now."""
+class DeliveryPlugin(Protocol):
+    """The agent as a plugin of its node that gives containers their cards."""
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether containers get cards from it now."""
+
+    def set_report(self, report: NodeReport) -> None:
+        """Take the cards of the node."""
+
+    async def run(self) -> None:
+        """Stay registered until cancelled."""
+
+
+def find(settings: AgentSettings, *, is_registered: bool | None = None) -> NodeDelivery:
+    """Return the delivery of this node, with the facts that can be seen of it now.
+
+    `is_registered` says whether the agent is a plugin that delivers cards; None if it is not to be.
+    """
     root = Path(settings.host_root)
     toolkit = _toolkit(root)
     mode = supported(toolkit) if settings.delivery == "auto" else settings.delivery
     socket_folder = root / _NRI
-    return NodeDelivery(mode, toolkit, (socket_folder / "nri.sock").exists() if socket_folder.is_dir() else None)
+    has_socket = (socket_folder / "nri.sock").exists() if socket_folder.is_dir() else None
+    return NodeDelivery(mode, toolkit, has_socket, is_registered)
 
 
 def _toolkit(root: Path) -> Toolkit | None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from agent.device_use import Measured
 from agent.report import NodeReport
 from allocation.mig import InstanceRequest
 
@@ -19,10 +20,14 @@ class MigInstanceError(Exception):
     """A MIG instance cannot be created or destroyed now; the message gives the reason."""
 
 
+class UnmeasuredError(Exception):
+    """What the containers use cannot be measured; the message gives the reason."""
+
+
 class InventorySource(Protocol):
     """A source of the cards of the nodes that this agent serves; it also creates and destroys MIG instances.
 
-    Every method may block, so the agent calls them in a thread, one at a time.
+    Every method may block, so the agent calls them in threads: `measure` in one, the others one at a time in another.
     """
 
     def read(self) -> Mapping[str, NodeReport]:
@@ -44,4 +49,11 @@ class InventorySource(Protocol):
 
         Raises:
             MigInstanceError: the instance still exists.
+        """
+
+    def measure(self) -> Measured:
+        """Return what the processes use of each card.
+
+        Raises:
+            UnmeasuredError: nothing can be measured now, or ever.
         """

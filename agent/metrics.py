@@ -60,11 +60,29 @@ class Metrics:
             "Readings of the inventory source that failed, among them those without a driver.",
             registry=self.registry,
         )
+        self._undelivered = Gauge(
+            "tranche_agent_undelivered_containers",
+            "Containers that ran without their cards when the agent last became a plugin of the container runtime.",
+            registry=self.registry,
+        )
+        self._refused_devices = Counter(
+            "tranche_agent_refused_devices_total",
+            "Calls of the kubelet to the agent as its device plugin that were refused.",
+            registry=self.registry,
+        )
         self._repairs = Counter(
             "tranche_agent_repairs_total",
             "Times that a published object was found changed or deleted, and was written again.",
             registry=self.registry,
         )
+
+    def undelivered(self, containers: int) -> None:
+        """Record how many containers started without their cards."""
+        self._undelivered.set(containers)
+
+    def refused_devices(self) -> None:
+        """Count a call of the kubelet that was refused."""
+        self._refused_devices.inc()
 
     def inventory(self, report: NodeReport) -> None:
         """Record the cards of a node."""

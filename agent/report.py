@@ -1,18 +1,16 @@
 """What an agent reports about a node: its cards, and the details that the ledger's cards do not hold."""
 
-from typing import Final
-
 import msgspec
 
 from allocation.delivery import NodeDelivery
 from allocation.fabric import NO_FABRIC, Fabric
 from allocation.inventory import Card, NodeInventory
+from allocation.isolation import Isolation
 from allocation.mig import MODE
+from allocation.node_isolation import NO_ISOLATION, NodeIsolation
 from allocation.topology.layout import PeerLink
 from cluster.gpu_node_status import NodeProblem, Status, status_of
 from cluster.mig_status import InstanceRequestStatus
-
-NO_ISOLATION: Final = "none"
 
 
 class DeviceReport(msgspec.Struct, frozen=True):
@@ -38,18 +36,18 @@ class DeviceReport(msgspec.Struct, frozen=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True):
-    """The devices of one node in the order of their indexes, its driver, and the isolation backends that it offers.
+    """The devices of one node in the order of their indexes, its driver, and what else it offers.
 
-    `mig_instances` is the status of the scheduler's instance requests; `delivery` is None until it was found out, and
-    `fabric` as well: a source that knows it, such as a fleet file, sets it. An `incomplete` report lacks cards that are
-    there and could not be read. With a `problem` no card can be used now, and the devices are those that the node had
-    last.
+    `mig_instances` is the status of the scheduler's instance requests; `isolation` is None until it was found out, and
+    so are `delivery` and `fabric`: a source that knows them, such as a fleet file, sets them. An `incomplete` report
+    lacks cards that are there and could not be read. With a `problem` no card can be used now, and the devices are
+    those that the node had last.
     """
 
     node: str
     devices: tuple[DeviceReport, ...] = ()
     driver_version: str = ""
-    isolation: tuple[str, ...] = (NO_ISOLATION,)
+    isolation: NodeIsolation | None = None
     mig_instances: tuple[InstanceRequestStatus, ...] = ()
     delivery: NodeDelivery | None = None
     fabric: Fabric | None = None
@@ -80,8 +78,7 @@ class NodeReport(msgspec.Struct, frozen=True):
             if report.missing:
                 device.missing = True
         status.driver_version = self.driver_version
-        has_mig = any(device.card.mode == MODE for device in self.devices)
-        status.isolation = [*self.isolation, *([MODE] if has_mig else [])]
+        self._set_isolation(status)
         if self.delivery is not None:
             status.delivery = self.delivery
         if self.fabric not in (None, NO_FABRIC):
@@ -93,3 +90,10 @@ class NodeReport(msgspec.Struct, frozen=True):
         if self.mig_instances:
             status.mig_instances = self.mig_instances
         return status
+
+    def _set_isolation(self, status: Status) -> None:
+        isolation, has_mig = self.isolation or NO_ISOLATION, any(each.card.mode == MODE for each in self.devices)
+        offered = {Isolation.NONE, *isolation.offered, *((Isolation.MIG,) if has_mig else ())}
+        status.isolation = [each.value for each in Isolation if each in offered]
+        if isolation.problems:
+            status.isolation_problems = isolation.problems

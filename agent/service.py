@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from agent import daemon_call, delivery, fabric, isolation, last_inventory
+from agent.delivery import DeliveryPlugin
 from agent.instance_reconciler import InstanceReconciler
 from agent.inventory import InventoryError, InventorySource
 from agent.metrics import Metrics
@@ -41,13 +42,18 @@ class Agent:
         identity: str,
         metrics: Metrics,
         wakeup: ThreadsafeEvent,
+        plugin: DeliveryPlugin | None = None,
     ) -> None:
-        """Serve `node`, or every node of the source if it is empty; `wakeup` triggers a reading."""
+        """Serve `node`, or every node of the source if it is empty; `wakeup` triggers a reading.
+
+        `plugin` delivers cards, if the agent does so itself.
+        """
         self._api = api
         self._source = source
         self._node = node
         self._settings = settings
         self._wakeup = wakeup
+        self._plugin = plugin
         self._identity = identity
         self._metrics = metrics
         self._limit = asyncio.Semaphore(_CONCURRENT_PUBLISHERS)
@@ -82,6 +88,8 @@ class Agent:
                 on_requests=self._on_requests,
             )
             group.create_task(watch, name="watch of published objects")
+            if self._plugin is not None:
+                group.create_task(self._plugin.run(), name="plugin that delivers cards")
             while True:
                 self._publish(await self._restored(reports), group)
                 self._started = True
@@ -98,8 +106,9 @@ class Agent:
 
     async def _read(self) -> Mapping[str, NodeReport]:
         def read() -> dict[str, NodeReport]:
-            offered = isolation.backends(self._settings)
-            own_delivery, own_fabric = delivery.find(self._settings), fabric.find(self._settings)
+            is_registered = None if self._plugin is None else self._plugin.is_registered
+            own_delivery = delivery.find(self._settings, is_registered=is_registered)
+            own_fabric = fabric.find(self._settings)
             with self._metrics.inventory_seconds.time():
                 reports = self._source.read()
             changes = [self._reconciler(node).reconcile(self._source, report) for node, report in reports.items()]
@@ -108,7 +117,8 @@ class Agent:
             return {
                 node: msgspec.structs.replace(
                     self._reconciler(node).with_requests(report),
-                    isolation=offered,
+                    isolation=report.isolation
+                    or isolation.find(self._settings, driver_version=report.driver_version, delivery=own_delivery),
                     delivery=report.delivery or own_delivery,
                     fabric=report.fabric or own_fabric,
                 )
@@ -191,6 +201,8 @@ class Agent:
             log.info("node %s is no longer served", node, extra={"node": node})
         for node, report in reports.items():
             self._metrics.inventory(report)
+            if self._plugin is not None:
+                self._plugin.set_report(report)
             publisher = self._publishers.get(node)
             if publisher is None:
                 self._publishers[node] = publisher = Publisher(

@@ -7,11 +7,16 @@ import msgspec
 from allocation.delivery import Delivery
 
 Seconds = Annotated[float, msgspec.Meta(gt=0)]
+Interval = Annotated[float, msgspec.Meta(ge=0)]
 WholeSeconds = Annotated[int, msgspec.Meta(gt=0)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 Slots = Annotated[int, msgspec.Meta(gt=0)]
 Scaling = Annotated[float, msgspec.Meta(gt=0, le=100)]
 MiB = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+ResourceName = Annotated[
+    str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
 
 
 class DefaultCard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,13 +51,30 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         mig_instances_by: who creates MIG instances on this node's cards in MIG mode: with `administrator` the agent
             leaves them as they are, with `agent` it creates further ones that the scheduler requests. NVML requires a
             privileged process for that.
+        measure_seconds: the interval between two measurements of what containers really use; 0 measures nothing.
         ignored_xids: XIDs that applications cause, and that do not affect the health of the card.
         sysfs: the mount point of sysfs, from which the agent reads the NUMA node of a card and the network adapters.
         procfs: the mount point of procfs, from which it reads whether GPUDirect Storage can be used (`agent.fabric`).
-        hami_core_library: the path of HAMi-core's library on this node; the backend is reported if this file exists.
-        mps_pipe_directory: the pipe directory of the MPS daemon; the backend is reported if it exists.
+        hami_core_library: HAMi-core's library, as the agent sees it; isolation `hami-core` is offered if it can be read
+            (`agent.isolation`). Empty withholds it. With `delivery: nri` it is loaded into the containers of pods that
+            chose it, so the agent must see it under its path on the host.
+        mps_pipe_directory: the pipe directory of the MPS daemon; `mps` is offered if the daemon answers there. Empty
+            withholds it. With `delivery: nri` it is mounted into the containers of pods that chose `mps`.
+        mps_shared_memory: the shared memory of that daemon on the host, which `delivery: nri` mounts as their
+            `/dev/shm`; empty leaves them their own.
+        mps_program: the control daemon that `agent.mps_daemon` runs in the foreground.
+        mps_arguments: further arguments of it.
+        mps_log_directory: where that daemon and its servers write logs.
         delivery: how containers of this node get their cards (`allocation.delivery`); `auto` chooses what the node's
             container toolkit supports, or `cdi` if the agent does not see the toolkit.
+        nri_socket: where the node's container runtime accepts plugins, for `delivery: nri`.
+        nri_files: a folder of the host for what the agent mounts into containers; it sees it under the same path.
+        memory_limits: who sets the driver's limits of containers with isolation `cuda`: NVIDIA's container toolkit when
+            it creates them, or with `delivery: nri` the agent, for which it must be privileged.
+        device_plugin_resource: the extended resource that the kubelet advertises, for `delivery: device-plugin`: the
+            one by which pods request a number of cards.
+        device_plugin_folder: the kubelet's folder for device plugins, which has this path whatever its root is.
+        pod_resources_socket: where the kubelet lists the devices of containers.
         host_root: where folders of the host are mounted, by which the agent finds out about the container toolkit.
         heartbeat_lease_seconds: how long a node's heartbeat is valid; the agent renews it three times in that time.
         identity: the holder of the heartbeat; empty means `$POD_NAME`, and if that is unset, the name of the host.
@@ -70,12 +92,23 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probe_seconds: Seconds = 10.0
     quiet_seconds: Seconds = 60.0
     mig_instances_by: Literal["administrator", "agent"] = "administrator"
+    measure_seconds: Interval = 15.0
     ignored_xids: tuple[int, ...] = (13, 31, 43, 45, 68, 109)
     sysfs: str = "/sys"
     procfs: str = "/proc"
     hami_core_library: str = "/usr/local/vgpu/libvgpu.so"
     mps_pipe_directory: str = "/tmp/nvidia-mps"  # noqa: S108 -- it is CUDA's default
+    mps_shared_memory: str = ""
+    mps_program: str = "nvidia-cuda-mps-control"
+    mps_arguments: tuple[str, ...] = ()
+    mps_log_directory: str = "/var/log/nvidia-mps"
     delivery: Literal["auto"] | Delivery = "auto"
+    nri_socket: str = "/var/run/nri/nri.sock"
+    nri_files: str = "/run/tranche"
+    memory_limits: Literal["toolkit", "agent"] = "toolkit"
+    device_plugin_resource: ResourceName = "nvidia.com/gpu"
+    device_plugin_folder: str = "/var/lib/kubelet/device-plugins"
+    pod_resources_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
     host_root: str = "/host"
     heartbeat_lease_seconds: WholeSeconds = 60
     identity: str = ""

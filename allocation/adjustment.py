@@ -13,30 +13,32 @@ from allocation import per_pod_quota
 from allocation.allocation import Charge
 from allocation.errors import AllocationError
 from allocation.fairness.quota_spec import QuotaSpec
-from allocation.ledger.card_table import CORES, MEMORY
+from allocation.ledger.card_table import CORES, MEMORY, TFLOPS
 from allocation.ledger.ledger import Ledger, Reservation
 from allocation.quota import UNLIMITED, Headroom
-from allocation.request import PodRequest
+from allocation.request import MILLI_PER_PERCENT, MILLI_PER_TFLOP, PodRequest
 from allocation.settings import AllocationSettings
 
 
 class Amounts(msgspec.Struct, frozen=True):
-    """Memory in MiB and compute in millicards; a difference may be negative."""
+    """Memory in MiB, compute in millicards and in thousandths of TFLOPs; a difference may be negative."""
 
     memory_mib: int = 0
     cores: int = 0
+    tflops: int = 0
 
     def __add__(self, other: "Amounts") -> "Amounts":
         """Return the sum of both."""
-        return Amounts(self.memory_mib + other.memory_mib, self.cores + other.cores)
+        return Amounts(self.memory_mib + other.memory_mib, self.cores + other.cores, self.tflops + other.tflops)
 
     def __sub__(self, other: "Amounts") -> "Amounts":
         """Return the difference of both."""
-        return Amounts(self.memory_mib - other.memory_mib, self.cores - other.cores)
+        return Amounts(self.memory_mib - other.memory_mib, self.cores - other.cores, self.tflops - other.tflops)
 
     def __str__(self) -> str:
-        """Return both as a person reads them."""
-        return f"{self.memory_mib} MiB and {self.cores / 10:g} % of a card's cores"
+        """Return them as a person reads them."""
+        tflops = f" ({self.tflops / MILLI_PER_TFLOP:g} TFLOPs)" if self.tflops else ""
+        return f"{self.memory_mib} MiB and {self.cores / MILLI_PER_PERCENT:g} % of a card's cores{tflops}"
 
 
 NOTHING: Final = Amounts()
@@ -71,11 +73,13 @@ class Quotas(msgspec.Struct, frozen=True):
 
     Attributes:
         specs: the GpuQuotas of its namespace by name, of which `single` limits the new size.
-        headroom: what its namespace and its queue may still have, beside what the pod has now.
+        headroom: what its namespace and its queue may still request, beside what the pod has now.
+        limits: what its namespace may still use, beside what the pod may use now.
     """
 
     specs: Mapping[str, QuotaSpec] = MappingProxyType({})
     headroom: Headroom = UNLIMITED
+    limits: Headroom = UNLIMITED
 
 
 class Adjustment(msgspec.Struct, frozen=True):
@@ -108,8 +112,8 @@ def adjust(
     """Charge a bound pod `charges` instead of what it has, unless a card or a quota has too little left.
 
     `request` has the most that each container may use of each card, which the quotas of single pods limit.
-    `limit_delta` is how much that grows over all cards, where limits differ from requests: then a limit is checked
-    even if only it grows. Totals are checked for what grows, and never the number of pods: the pod exists.
+    `limit_delta` is how much that grows over all cards, where the charges do not say it: a limit is checked even if
+    only it grows. Totals are checked for what grows, and never the number of pods: the pod exists.
 
     What shrinks always fits. A card that the pod has whole stays taken whole, and its amounts need only be within the
     card's capacity. A dry run changes nothing.
@@ -123,14 +127,19 @@ def adjust(
     _check_cards(old, new, ledger)
     for each in new:
         _check_card(ledger, old.node, before[each.uuid], each, free)
-    grown = _sum(new) - _sum(old.charges)
-    limited = grown if limit_delta is None else limit_delta
+    grown = _sum(ledger, new) - _sum(ledger, old.charges)
+    limited = grown + _bursts(new) - _bursts(old.charges) if limit_delta is None else limit_delta
     if why := per_pod_quota.exceeded(request, quotas.specs, settings):
         raise ScalingQuotaExceededError(why, free)
-    for delta in {grown, limited}:
-        if why := exceeded_total(delta, quotas.headroom):
+    for delta, headroom in ((grown, quotas.headroom), (limited, quotas.limits)):
+        if why := exceeded_total(delta, headroom):
             raise ScalingQuotaExceededError(why, free)
-    left = {each.uuid: free[each.uuid] if each.whole else free[each.uuid] - _difference(before, each) for each in new}
+    left = {
+        each.uuid: free[each.uuid]
+        if each.whole
+        else free[each.uuid] - (charged(ledger, each) - charged(ledger, before[each.uuid]))
+        for each in new
+    }
     if not dry_run:
         ledger.record(uid, old.node, new)
     return Adjustment(new, left, grown, limited)
@@ -146,20 +155,27 @@ def remaining(ledger: Ledger, uid: str) -> dict[str, Amounts]:
     for charge in _reservation(ledger, uid).charges:
         position = ledger.position(charge.uuid)
         free = ledger.free(*position) if position is not None else None
-        found[charge.uuid] = NOTHING if free is None else Amounts(free[MEMORY], free[CORES])
+        found[charge.uuid] = NOTHING if free is None else Amounts(free[MEMORY], free[CORES], free[TFLOPS])
     return found
 
 
 def exceeded_total(delta: Amounts, headroom: Headroom) -> str:
     """Return the total limits that a pod that grows by `delta` would exceed, or an empty string."""
-    grown = (max(delta.memory_mib, 0), max(delta.cores, 0))
+    grown = (max(delta.memory_mib, 0), max(delta.cores, 0), 0, max(delta.tflops, 0))
     excesses = [
         f"{limit.kind} {limit.name} limits {limit.resource} to {limit.amount}: {max(left, 0) // limit.unit} are left,"
         f" {-(-more // limit.unit)} more are needed"
-        for limit, left, more in zip(headroom.limits, (headroom.memory_mib, headroom.cores), grown, strict=False)
+        for limit, left, more in zip(headroom.limits, headroom.left, grown, strict=True)
         if limit is not None and left is not None and more > max(left, 0)
     ]
     return "; ".join(excesses)
+
+
+def charged(ledger: Ledger, charge: Charge) -> Amounts:
+    """Return what a charge is of its card; in TFLOPs only what it says itself, if the card is not known."""
+    position = ledger.position(charge.uuid)
+    tflops = charge.tflops if position is None else ledger.charged(charge, *position)[TFLOPS]
+    return Amounts(charge.memory_mib, charge.cores, tflops)
 
 
 def _reservation(ledger: Ledger, uid: str) -> Reservation:
@@ -188,24 +204,21 @@ def _check_card(ledger: Ledger, node: str, old: Charge, new: Charge, free: Mappi
     position = ledger.position(new.uuid)
     if position is None:
         raise AllocationError(f"node {node} does not report card {new.uuid} any more")
-    facts = ledger.facts(position[0])
+    (row, card), has, needs = position, charged(ledger, old), charged(ledger, new)
+    most = free[new.uuid] + has
     if new.whole:
-        most = Amounts(facts.memory_mib[position[1]], facts.cores[position[1]])
-    else:
-        most = free[new.uuid] + Amounts(old.memory_mib, old.cores)
-    lacks_memory = new.memory_mib > max(old.memory_mib, most.memory_mib)
-    if lacks_memory or new.cores > max(old.cores, most.cores):
+        most = Amounts(*(ledger.facts(row).total[each][card] for each in (MEMORY, CORES, TFLOPS)))
+    lacks_memory = needs.memory_mib > max(has.memory_mib, most.memory_mib)
+    lacks_compute = needs.cores > max(has.cores, most.cores) or needs.tflops > max(has.tflops, most.tflops)
+    if lacks_memory or lacks_compute:
         raise ScalingQuotaExceededError(
-            f"card {new.uuid} on node {node} has {most} for the pod, which would need"
-            f" {Amounts(new.memory_mib, new.cores)}",
-            free,
+            f"card {new.uuid} on node {node} has {most} for the pod, which would need {needs}", free
         )
 
 
-def _sum(charges: Iterable[Charge]) -> Amounts:
-    return sum((Amounts(each.memory_mib, each.cores) for each in charges), NOTHING)
+def _sum(ledger: Ledger, charges: Iterable[Charge]) -> Amounts:
+    return sum((charged(ledger, each) for each in charges), NOTHING)
 
 
-def _difference(before: Mapping[str, Charge], new: Charge) -> Amounts:
-    old = before[new.uuid]
-    return Amounts(new.memory_mib, new.cores) - Amounts(old.memory_mib, old.cores)
+def _bursts(charges: Iterable[Charge]) -> Amounts:
+    return sum((Amounts(each.burst_memory_mib, each.burst_cores) for each in charges), NOTHING)

@@ -124,7 +124,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
         """Return the allocation of the pod with `request`: each of its GPU containers has the `placed` cards."""
         (shares,) = placed.containers.values()
         containers = {container.name: shares for container in request.gpu_containers}
-        return Allocation(placed.node, containers, self.mark)
+        return Allocation(placed.node, containers, self.mark, placed.isolation)
 
 
 def resources(devices: ClaimDevices, settings: AllocationSettings) -> dict[str, int]:
@@ -209,7 +209,7 @@ def read_request(
         whole=exclusive,
     )
     mark = ClaimMark(name, devices.exclusivity)
-    return ClaimRequest(mark, PodRequest((container,)), devices)
+    return ClaimRequest(mark, PodRequest((container,), request.isolation), devices)
 
 
 def _gpu_containers(spec: Containers, request: PodRequest) -> Iterator[tuple[str, Container]]:

@@ -10,10 +10,12 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from allocation import names
+from allocation import isolation, names
 from allocation.errors import invalid_annotation
 from allocation.fabric import FabricDemand
 from allocation.inventory import CARD_MODES
+from allocation.isolation import Isolation
+from allocation.node_isolation import UNDIVIDED
 from allocation.settings import AllocationSettings, CardPolicy, NodePolicy, Weights
 from allocation.topology import annotations as topology_annotations
 from allocation.topology.demand import TopologyDemand
@@ -21,6 +23,7 @@ from allocation.topology.demand import TopologyDemand
 CARD_POLICIES: Final[tuple[CardPolicy, ...]] = get_args(CardPolicy)
 NODE_POLICIES: Final[tuple[NodePolicy, ...]] = get_args(NodePolicy)
 CardKind = Literal["any", "card", "instance"]
+_NO_ISOLATION: Final = Isolation.NONE
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 _INSTANCE: Final = " MIG "
@@ -45,6 +48,7 @@ class Constraints(msgspec.Struct, frozen=True, cache_hash=True):
         profile: of the MIG instances that the pod accepts; empty accepts all.
         topology: what the pod demands of the connections between the cards of a container; None if nothing.
         fabric: what the pod demands of the node's network and storage; None if nothing.
+        isolation: what must be able to enforce its limits on the node.
     """
 
     node_policy: NodePolicy
@@ -60,6 +64,19 @@ class Constraints(msgspec.Struct, frozen=True, cache_hash=True):
     profile: str = ""
     topology: TopologyDemand | None = None
     fabric: FabricDemand | None = None
+    isolation: Isolation = Isolation.NONE
+
+    def isolated_by(self, backend: Isolation) -> "Constraints":
+        """Return the same constraints of a pod whose limits something must enforce: on the cards that it can limit."""
+        if backend is Isolation.NONE:
+            return self
+        kind: CardKind = "instance" if backend is Isolation.MIG else "card"
+        return msgspec.structs.replace(self, isolation=backend, card_kind=kind)
+
+    @property
+    def demands_platform(self) -> bool:
+        """Whether the pod demands anything of a node other than its cards."""
+        return self.fabric is not None or (self.isolation is not _NO_ISOLATION and self.isolation in UNDIVIDED)
 
     @property
     def idle_only(self) -> bool:
@@ -101,7 +118,7 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
         InvalidFieldError: one of the annotations has an invalid value.
     """
     if annotations.keys().isdisjoint(names.CONSTRAINT_KEYS):
-        return _unconstrained(settings)
+        return _unconstrained(settings.node_policy, settings.card_policy, settings.weights)
     uses, avoids = _set(annotations.get(names.USE_UUIDS, "")), _set(annotations.get(names.AVOID_UUIDS, ""))
     use_types, avoid_types = _words(annotations, names.USE_TYPES), _words(annotations, names.AVOID_TYPES)
     policies = _card_policies(annotations, settings)
@@ -121,15 +138,25 @@ def read_constraints(annotations: Mapping[str, str], settings: AllocationSetting
 
 
 @lru_cache(maxsize=8)
-def _unconstrained(settings: AllocationSettings) -> Constraints:
+def _unconstrained(node_policy: NodePolicy, card_policy: CardPolicy, weights: Weights) -> Constraints:
     """Return the constraints of a pod without any, as most pods are."""
-    policies = (settings.card_policy,)
-    return Constraints(settings.node_policy, policies, settings.weights, topology=_linked(policies))
+    policies = (card_policy,)
+    return Constraints(node_policy, policies, weights, topology=_linked(policies))
 
 
 def _linked(policies: tuple[CardPolicy, ...]) -> TopologyDemand | None:
     """Return the demand of HAMi's topology-aware, which does not depend on its place among the policies."""
     return TopologyDemand(policy="linked") if "topology-aware" in policies else None
+
+
+def read_isolation(annotations: Mapping[str, str]) -> Isolation:
+    """Return the isolation of a pod, which admission has written into its annotations; `NONE` without one.
+
+    Raises:
+        InvalidFieldError: the annotation names no isolation.
+    """
+    text = annotations.get(names.ISOLATION)
+    return Isolation.NONE if text is None else isolation.parse(text, key=names.ISOLATION)
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -3,22 +3,32 @@
 - `env`: bare UUIDs in `NVIDIA_VISIBLE_DEVICES`, for NVIDIA's container toolkit in legacy mode or before 1.15;
 - `cdi`: qualified CDI names in that variable, of which the toolkit makes the CDI specification itself;
 - `nvidia-nri`: an annotation for the NRI plugin of NVIDIA's GPU Operator (`cdi.nriPluginEnabled`), where containers run
-  without NVIDIA's runtime.
+  without NVIDIA's runtime;
+- `nvfractions`: annotations for kai-gpu-fractioning, which limits the memory of containers as it gives them their cards
+  by NVIDIA's runtime;
+- `nri`: nothing but the allocation. The agent itself is a plugin of the container runtime and gives containers their
+  cards, or keeps them from starting (`agent.nri`);
+- `device-plugin`: nothing but the allocation, either. The kubelet advertises devices of the cards as a resource and
+  gives containers those that the agent names (`agent.device_plugin`).
 
 A node's agent reports its delivery; the scheduler writes a pod's annotations accordingly, together with the Binding.
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final, Literal, get_args
 
 import msgspec
 
-Delivery = Literal["env", "cdi", "nvidia-nri"]
+Delivery = Literal["env", "cdi", "nvidia-nri", "nvfractions", "nri", "device-plugin"]
 DELIVERIES: Final[tuple[Delivery, ...]] = get_args(Delivery)
 DEFAULT: Final[Delivery] = "cdi"
+BY_THE_AGENT: Final[frozenset[Delivery]] = frozenset({"nri", "device-plugin"})
+"""The deliveries in which the agent alone gives containers their cards."""
 
-LONGEST_NRI_CONTAINER_NAME: Final = 53
-"""The name part of an annotation key has 63 characters, of which `container.` takes ten."""
+LONGEST_CONTAINER_NAME: Final[Mapping[Delivery, int]] = {"nvidia-nri": 53, "nvfractions": 34}
+"""By delivery by annotation: the name part of a key has 63 characters, of which `container.` takes ten, and
+`.gpu-memory.request` another 19."""
 
 _FIRST_WITH_QUALIFIED_NAMES: Final = (1, 15)
 _LEGACY: Final = "legacy"
@@ -65,11 +75,14 @@ class NodeDelivery(msgspec.Struct, frozen=True, omit_defaults=True, rename="came
         mode: how containers get their cards.
         toolkit: NVIDIA's container toolkit; None if the agent does not see its configuration.
         has_nri_socket: whether the container runtime accepts NRI plugins; None if the agent does not see its folder.
+        is_registered: whether the agent is a plugin of the container runtime, or of the kubelet, now; None in other
+            modes than `nri` and `device-plugin`.
     """
 
     mode: Delivery
     toolkit: Toolkit | None = None
     has_nri_socket: bool | None = None
+    is_registered: bool | None = None
 
 
 class DeliveryProblem(msgspec.Struct, frozen=True):
@@ -86,8 +99,14 @@ def supported(toolkit: Toolkit | None) -> Delivery:
 
 def problem(node: NodeDelivery) -> DeliveryProblem | None:
     """Return why the delivery of a node cannot work by the facts that its agent reports, or None."""
+    if node.mode in LONGEST_CONTAINER_NAME and node.has_nri_socket is False:
+        return _NO_NRI_SOCKET
     if node.mode == "nvidia-nri":
-        return _NO_NRI_SOCKET if node.has_nri_socket is False else None
+        return None
+    if node.mode == "nri":
+        return _NOT_REGISTERED if node.is_registered is False else None
+    if node.mode == "device-plugin":
+        return _NOT_A_DEVICE_PLUGIN if node.is_registered is False else None
     toolkit = node.toolkit
     if toolkit is None:
         return None
@@ -99,7 +118,7 @@ def problem(node: NodeDelivery) -> DeliveryProblem | None:
             " --set-string toolkit.env[0].value=true; without it: nvidia-ctk config --in-place"
             " --set accept-nvidia-visible-devices-envvar-when-unprivileged=true",
         )
-    if node.mode == "cdi" and not toolkit.resolves_qualified_names:
+    if node.mode in ("cdi", "nvfractions") and not toolkit.resolves_qualified_names:
         return DeliveryProblem(
             f"{toolkit} does not resolve CDI names in NVIDIA_VISIBLE_DEVICES: containers would not start",
             "set agent.delivery to env or auto (Helm: --set config.agent.delivery=env), or upgrade the toolkit to 1.15"
@@ -115,6 +134,18 @@ def problem(node: NodeDelivery) -> DeliveryProblem | None:
 
 _NO_NRI_SOCKET: Final = DeliveryProblem(
     "the container runtime accepts no NRI plugins: /var/run/nri/nri.sock does not exist, so annotations have no effect",
-    "enable NRI in the container runtime (containerd 2 does by default) and install the GPU Operator with"
-    " --set cdi.nriPluginEnabled=true, or set agent.delivery to auto",
+    "enable NRI in the container runtime (containerd 2 does by default) and install what reads them, the GPU Operator"
+    " with --set cdi.nriPluginEnabled=true or kai-gpu-fractioning, or set agent.delivery to auto",
+)
+
+_NOT_REGISTERED: Final = DeliveryProblem(
+    "its agent is not registered as a plugin of the container runtime, so containers would not get their cards",
+    "read the agent's log there; enable NRI in the container runtime (containerd 2 does by default), and give the agent"
+    " its socket with the component manifests/nri (Helm: --set delivery.nri=true)",
+)
+
+_NOT_A_DEVICE_PLUGIN: Final = DeliveryProblem(
+    "its agent is not registered as a device plugin of the kubelet, so the kubelet would reject the pod",
+    "read the agent's log there, and give the agent the kubelet's folders with the component manifests/device-plugin"
+    " (Helm: --set delivery.devicePlugin=true)",
 )

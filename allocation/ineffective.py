@@ -12,18 +12,19 @@ _OF_NODES: Final = ("cpu", "memory", "ephemeral-storage")
 _MOST_CHARACTERS: Final = 64
 
 
-def counted(settings: AllocationSettings) -> tuple[str, str, str]:
+def counted(settings: AllocationSettings) -> tuple[str, str, str, str]:
     """Return the resources of which all pods of a queue or a namespace can be limited together."""
     names = settings.resources
-    return names.memory, names.cores, names.count
+    return names.memory, names.cores, names.tflops, names.count
 
 
 def of_quota(spec: QuotaSpec, settings: AllocationSettings) -> tuple[str, ...]:
     """Return a sentence for each entry of a GpuQuota that has no effect."""
     names = settings.resources
-    single = (names.memory, names.cores)
+    single = (names.memory, names.cores, names.tflops)
     return (
         *_of_field("spec.total.limits", spec.total.limits, counted(settings)),
+        *_of_field("spec.total.requests", spec.total.requests, counted(settings)),
         *_of_field("spec.single.limits", spec.single.limits, single, count=names.count),
         *_of_field("spec.single.defaults", spec.single.defaults, (*single, names.memory_percentage)),
     )

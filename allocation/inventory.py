@@ -6,6 +6,7 @@ import msgspec
 
 from allocation.fabric import NO_FABRIC, Fabric
 from allocation.mig import MODE, Creator, MigInstance, MigProfile
+from allocation.node_isolation import NO_ISOLATION, NodeIsolation
 from allocation.topology import layout
 from allocation.topology.layout import CardLinks, Layout
 
@@ -31,6 +32,7 @@ class Card(msgspec.Struct, frozen=True):
         instance: its properties as a MIG instance; None for a physical card.
         mig_profiles: the profiles that a card in MIG mode offers.
         instances_by: the creator of the instances of a card in MIG mode; HAMi's plugin if not reported.
+        tflops: of a whole card of its model (`allocation.models`); 0 if they are not known.
     """
 
     uuid: str
@@ -45,6 +47,7 @@ class Card(msgspec.Struct, frozen=True):
     instance: MigInstance | None = None
     mig_profiles: tuple[MigProfile, ...] = ()
     instances_by: Creator = "plugin"
+    tflops: int = 0
 
     @property
     def is_mig_enabled(self) -> bool:
@@ -62,6 +65,13 @@ class Card(msgspec.Struct, frozen=True):
         return self.instance.parent if self.instance is not None else ""
 
 
+class Platform(msgspec.Struct, frozen=True, cache_hash=True):
+    """What pods may demand of a node other than its cards; nodes of one machine type have equal ones."""
+
+    fabric: Fabric = NO_FABRIC
+    isolation: NodeIsolation = NO_ISOLATION
+
+
 class NodeInventory(msgspec.Struct, frozen=True):
     """The cards of one node, in the order of their indexes; the instances of a card follow it.
 
@@ -71,12 +81,19 @@ class NodeInventory(msgspec.Struct, frozen=True):
         links: the connections of its undivided cards (`Card.is_undivided`), in their order; None if only their NUMA
             nodes are known.
         fabric: the adapters and the storage path of the node.
+        isolation: what can enforce the limits of containers that share a card.
     """
 
     node: str
     cards: tuple[Card, ...]
     links: Layout | None = None
     fabric: Fabric = NO_FABRIC
+    isolation: NodeIsolation = NO_ISOLATION
+
+    @property
+    def platform(self) -> Platform:
+        """What pods may demand of it other than its cards."""
+        return Platform(self.fabric, self.isolation)
 
     @property
     def layout(self) -> Layout:

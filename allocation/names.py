@@ -4,6 +4,9 @@ import hashlib
 from typing import Final
 
 SCHEDULER_NAME: Final = "tranche"
+HAND_OVER_NAME: Final = "tranche-claims"
+"""The schedulerName of GPU pods with `resourceClaims` where these are handed over (docs/resource-claims.md)."""
+SCHEDULER_NAMES: Final = (SCHEDULER_NAME, HAND_OVER_NAME)
 SYSTEM_NAMESPACE: Final = "tranche-system"
 API_GROUP: Final = "gpu.scheduling"
 API_VERSION: Final = "v1"
@@ -42,10 +45,19 @@ QUEUE: Final = "gpu.scheduling/queue"
 """On a pod, a label: the GpuQueue that it belongs to. On a namespace, the same for its pods without the label."""
 RESREQ: Final = "gpu.scheduling/resreq"
 """On a pod, an annotation: what it requires, such as `cpu=4,mem=16g,gpu=2`, for a pod that requests no resources."""
+ISOLATION: Final = "gpu.scheduling/isolation"
+"""On a pod, an annotation: what enforces its limits (`allocation.isolation`). On a namespace, a label: the same for its
+pods without the annotation."""
 PREEMPTION_PROTECTION: Final = "gpu.scheduling/preemption-protection"
 """On a pod, an annotation: for how long after its creation no other pod preempts it, such as `30m` or `2h`."""
 RESIZE: Final = "gpu.scheduling/resize"
 """On a running pod, an annotation: the memory and cores that its containers are to have of their cards."""
+LIMITS: Final = "gpu.scheduling/limits"
+"""On a pod, an annotation: the most that its containers may use of their cards, where that is above their requests."""
+INDEX: Final = "gpu.scheduling/index"
+"""On a pod, an annotation: a number that no other live pod has, which the scheduler's API has assigned."""
+HOST_PORT: Final = "gpu.scheduling/host-port"
+"""On a pod, an annotation: a host port that no other live pod has, which the scheduler's API has assigned."""
 EVICTABLE: Final = "gpu.scheduling/evictable"
 """On a pod, an annotation: `false` if consolidation never moves it, `true` if it may whatever controls the pod."""
 GANG: Final = "gpu.scheduling/gang"
@@ -117,6 +129,12 @@ RESIZED: Final = "gpu.scheduling/resized"
 RETRY: Final = "gpu.scheduling/Retry"
 """On a pod, a condition: in extender mode, kube-scheduler is to try the pod again."""
 FENCED_LABEL: Final = "gpu.scheduling/fenced"
+REQUIRED_PLUGINS: Final = "required-plugins.noderesource.dev"
+"""On a pod: the plugins without which containerd's validator refuses its containers, as a YAML list."""
+DELIVERED: Final = "gpu.scheduling/delivered"
+"""On a container, as the runtime knows it: the cards that the agent's plugin gave it."""
+PLACEHOLDER: Final = "gpu.scheduling/placeholder"
+"""On a pod of the system namespace, a label: the group of nodes of which an autoscaler is asked for one."""
 HAMI_NODE: Final = "hami.io/vgpu-node"
 HAMI_TIME: Final = "hami.io/vgpu-time"
 HAMI_ALLOCATED: Final = "hami.io/vgpu-devices-allocated"
@@ -158,10 +176,14 @@ GANG_KEYS: Final = frozenset(
     }
 )
 """The annotations of pods by which they belong to gangs."""
-SHORT_KEYS: Final = GANG_KEYS | {CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION, EVICTABLE}
-"""The annotations of pods whose value is a name, a word or a duration."""
+SHORT_KEYS: Final = GANG_KEYS | {
+    *(CLAIM, CONSUME_POLICY, PREEMPTION_PROTECTION, EVICTABLE, ISOLATION, INDEX, HOST_PORT),
+}
+"""The annotations of pods whose value is a name, a word, a number or a duration."""
 POD_KEYS: Final = (
-    CONSTRAINT_KEYS | SHORT_KEYS | {ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE, RESIZE, RESIZED}
+    CONSTRAINT_KEYS
+    | SHORT_KEYS
+    | {ALLOCATION, CHARGED_TO, HAMI_ALLOCATED, HAMI_MIG, HAMI_BIND_PHASE, LIMITS, RESIZE, RESIZED}
 )
 """The annotations of pods that the scheduler reads."""
 NODE_KEYS: Final = frozenset({HAMI_REGISTER, HAMI_SCORES, HAMI_HANDSHAKE, HAMI_LOCK, CORDON})
@@ -199,6 +221,11 @@ def environment_key(variable: str, container: str) -> str:
 def delivery_key(container: str) -> str:
     """Return the annotation key by which the NRI plugin of NVIDIA's GPU Operator gives `container` its cards."""
     return f"{DELIVERY_KEY}/container.{container}"
+
+
+def fraction_key(container: str, what: str) -> str:
+    """Return the annotation key by which kai-gpu-fractioning reads `what` a container has of its cards."""
+    return f"{DELIVERY_PREFIX}{container}.{what}"
 
 
 def heartbeat_lease(node: str) -> str:

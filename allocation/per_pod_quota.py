@@ -6,7 +6,7 @@ import msgspec
 
 from allocation.fairness.quota_spec import QuotaSpec, SingleQuota
 from allocation.quota import minimum_request
-from allocation.request import MILLI_PER_PERCENT, ContainerRequest, PodRequest
+from allocation.request import MILLI_PER_PERCENT, MILLI_PER_TFLOP, ContainerRequest, PodRequest
 from allocation.settings import AllocationSettings
 
 
@@ -51,15 +51,16 @@ def in_mib(request: PodRequest, card_mib: Callable[[], int]) -> PodRequest:
 
 
 def defaults(quotas: Mapping[str, QuotaSpec], settings: AllocationSettings) -> tuple[Default, ...]:
-    """Return what a GPU container requests of memory and of cores if it does not say so: the smallest default of each.
+    """Return what a GPU container requests of memory and compute if it does not say so: the smallest default of each.
 
     `quotas` are the GpuQuotas of the pod's namespace, by their names; the first of equal defaults counts. A percentage
-    of memory counts only if no quota says an amount. A default of 0 for memory does not count, as in a request.
+    of memory counts only if no quota says an amount, and TFLOPs only if none says cores. A default of 0 for memory or
+    TFLOPs does not count, as in a request.
     """
     names = settings.resources
     found = (
         _smallest(quotas, names.memory, minimum=1) or _smallest(quotas, names.memory_percentage, minimum=1),
-        _smallest(quotas, names.cores, minimum=0),
+        _smallest(quotas, names.cores, minimum=0) or _smallest(quotas, names.tflops, minimum=1),
     )
     return tuple(default for default in found if default is not None)
 
@@ -67,7 +68,7 @@ def defaults(quotas: Mapping[str, QuotaSpec], settings: AllocationSettings) -> t
 def _excesses(
     request: PodRequest, single: SingleQuota, settings: AllocationSettings, *, is_instance: bool
 ) -> Iterator[str]:
-    for container in request.gpu_containers if single.limits else ():
+    for container in request.at_limits().gpu_containers if single.limits else ():
         for resource, requested, is_stated in _per_card(container, settings):
             limit = single.limits.get(resource)
             said = f'spec.single.limits["{resource}"] is {limit}, and container {container.name} requests'
@@ -84,11 +85,14 @@ def _excesses(
 def _per_card(container: ContainerRequest, settings: AllocationSettings) -> Iterator[tuple[str, int, bool]]:
     """Iterate over what a container requests of each card, by resource, and whether it requests any.
 
-    A part of a unit counts as a whole one, and a percentage of memory as none that is known.
+    A part of a unit counts as a whole one, and a percentage of memory as none that is known. So does compute in the
+    other measure than the limit's: how much it is depends on the card.
     """
     names, memory = settings.resources, container.memory_mib or 0
     yield names.memory, -(-memory // settings.memory_factor), bool(memory or container.memory_percent)
-    yield names.cores, -(-container.cores // MILLI_PER_PERCENT), bool(container.cores)
+    states_compute = bool(container.cores or container.tflops)
+    yield names.cores, -(-container.cores // MILLI_PER_PERCENT), states_compute
+    yield names.tflops, -(-container.tflops // MILLI_PER_TFLOP), states_compute
 
 
 def _smallest(quotas: Mapping[str, QuotaSpec], resource: str, *, minimum: int) -> Default | None:

@@ -41,12 +41,16 @@ def parse(text: Quantity) -> Fraction:
     match = _GRAMMAR.fullmatch(written) if len(written) <= _MAX_LENGTH else None
     if match is None:
         raise AllocationError(f"{written[:_MAX_LENGTH]!r} is not a Kubernetes quantity")
-    number = Fraction(match["number"])
-    suffix = match["suffix"] or ""
+    number, suffix = _number(match["number"]), match["suffix"] or ""
     if suffix in _BINARY:
-        return number * (1 << _BINARY[suffix])
+        return Fraction(number * (1 << _BINARY[suffix]))
     power = int(match["exponent"][1:]) if match["exponent"] else _DECIMAL[suffix]
-    return number * Fraction(10) ** power
+    return Fraction(number * 10**power) if power >= 0 else Fraction(number, 10**-power)
+
+
+def _number(written: str) -> int | Fraction:
+    # Almost all are whole, and arithmetic with fractions is slow.
+    return int(written) if written.isdecimal() else Fraction(written)
 
 
 def whole(text: Quantity, *, field: str, unit: str, minimum: int = 0, maximum: int = INT32_MAX) -> int:
@@ -78,6 +82,15 @@ def _integer(written: str) -> int | None:
     except AllocationError:
         return None
     return value.numerator if value.denominator == 1 and not written.endswith("i") else None
+
+
+@_cached
+def is_zero(written: str) -> bool:
+    """Whether an amount is a quantity, and 0."""
+    try:
+        return parse(written) == 0
+    except AllocationError:
+        return False
 
 
 @_cached

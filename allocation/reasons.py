@@ -36,6 +36,10 @@ class CardReason(enum.IntEnum):
     MIG mode and HAMi's device plugin makes its instances: it makes none for our pods."""
     CardTopologyMismatch = 15
     """The card fits, and enough others of the node do, but no set of them is connected as the pod requires."""
+    CardModeLocked = 16
+    """Pods of another isolation hold parts of the card, and `allocation.isolation_policy` is `dynamic`."""
+    CardInsufficientTflops = 17
+    """Too few TFLOPs of the card are free, or those of its model are not known (`allocation.models`)."""
 
 
 class _Code(enum.StrEnum):
@@ -51,6 +55,8 @@ class NodeReason(_Code):
 
     NodeInsufficientDevice = enum.auto()
     """The node has fewer cards than one container asks for."""
+    NodeGpuPodsExhausted = enum.auto()
+    """The node has as many pods with cards as `allocation.most_pods_per_node` allows."""
     NodeUnregistered = enum.auto()
     """No agent reports cards for the node."""
     NodeNameMismatch = enum.auto()
@@ -94,6 +100,8 @@ class NodeReason(_Code):
     """The node's container runtime cannot give containers the cards that they are allocated."""
     ContainerNameTooLong = enum.auto()
     """The node delivers cards by an annotation whose key cannot hold the name of a container of the pod."""
+    DevicePluginMismatch = enum.auto()
+    """The agent is the node's device plugin, and the kubelet would give the pod other devices than it is allocated."""
     SharedClaimNotLimitable = enum.auto()
     """HAMi's device plugin serves the node, and cannot limit the containers that share a GpuClaim together."""
     GangBlockMismatch = enum.auto()
@@ -108,6 +116,8 @@ class NodeReason(_Code):
     """Too few of the cards of the node that are bound to the pod's application are left."""
     FabricMismatch = enum.auto()
     """The pod's GpuClaim requires RDMA ports, or GPUDirect Storage, that the node does not have."""
+    IsolationUnavailable = enum.auto()
+    """Nothing on the node can enforce the pod's limits in the way that its isolation says."""
     UncountedPod = enum.auto()
     """A pod on the node uses cards without an allocation that can be read."""
     ForeignDraDriver = enum.auto()
@@ -167,6 +177,8 @@ class PodReason(_Code):
     """The PodGroup that the pod names does not exist, and nothing else says how large the pod's gang is."""
     DraAllocated = enum.auto()
     """kube-scheduler allocated devices to the pod for a resource that it gets from the extender as well."""
+    KubeSchedulerSilent = enum.auto()
+    """The pod has `resourceClaims` and is handed over to kube-scheduler, and none runs."""
 
 
 _PUBLIC_MESSAGES: Final[Mapping[str, str]] = {

@@ -7,18 +7,22 @@ instead of turning it into one that needs no GPU.
 import enum
 from collections.abc import Iterable
 from functools import partial
+from typing import Self
 
 import msgspec
 
 from allocation import quantity
 from allocation.errors import AllocationError, InvalidFieldError
+from allocation.isolation import Isolation
 from allocation.pod import Container, Containers
 from allocation.quantity import Quantity
-from allocation.settings import AllocationSettings
+from allocation.settings import MOST_TFLOPS, AllocationSettings
 
 MILLI_PER_PERCENT = 10
 """Compute is counted in millicards: 1 % of a card is 10, a whole card 1000."""
 WHOLE_CARD = 1000
+MILLI_PER_TFLOP = 1000
+"""TFLOPs are counted in thousandths, so that those of a millicard are a whole number: the TFLOPs of a whole card."""
 MAX_CARDS = 1024
 """Cards of one container, more than any node has. Each adds a variable to the environment, so they are limited."""
 
@@ -41,9 +45,12 @@ class ContainerRequest(msgspec.Struct, frozen=True):
         count: distinct cards; 0 for a container without a GPU.
         memory_mib: device memory per card; None if `memory_percent` applies.
         memory_percent: of the card's memory, 1 to 100.
-        cores: compute per card in millicards; 0 reserves none.
+        cores: compute per card in millicards; 0 reserves none, or as many as the `tflops` are.
+        tflops: compute per card in thousandths of TFLOPs; 0 if it is not requested in TFLOPs.
         priority: of its kernels on a shared card, 0 (high) or 1 (low), which HAMi-core reads; None if not set.
         whole: whether it takes whole cards that no other pod uses, whatever others request of them.
+        memory_limit_mib: the most device memory per card that it may use, if that is more than it requests; else 0.
+        cores_limit: the same of compute, in millicards.
     """
 
     name: str
@@ -55,6 +62,21 @@ class ContainerRequest(msgspec.Struct, frozen=True):
     cores: int = 0
     priority: int | None = None
     whole: bool = False
+    tflops: int = 0
+    memory_limit_mib: int = 0
+    cores_limit: int = 0
+
+    def at_limits(self) -> Self:
+        """Return a request for as much as this one may use."""
+        if not self.memory_limit_mib and not self.cores_limit:
+            return self
+        return msgspec.structs.replace(
+            self,
+            memory_mib=self.memory_limit_mib or self.memory_mib,
+            cores=self.cores_limit or self.cores,
+            memory_limit_mib=0,
+            cores_limit=0,
+        )
 
     def memory_on(self, card_memory_mib: int) -> int:
         """Return the MiB that this container takes of a card with `card_memory_mib` (a percentage rounds down)."""
@@ -62,16 +84,48 @@ class ContainerRequest(msgspec.Struct, frozen=True):
             return self.memory_mib
         return card_memory_mib * self.memory_percent // 100
 
+    def cores_on(self, rate: int) -> int:
+        """Return the millicards that this container takes of a card of `rate` TFLOPs (rounded down)."""
+        return self.tflops // rate if self.tflops and rate else self.cores
+
+    def least_cores_on(self, rate: int) -> int:
+        """Return the millicards that a MIG instance of a card of `rate` TFLOPs has at least for this container."""
+        return -(-self.tflops // rate) if self.tflops and rate else self.cores
+
 
 class PodRequest(msgspec.Struct, frozen=True):
-    """A pod's request: all its containers, in the order of HAMi's allocation string, init containers first."""
+    """A pod's request: all its containers, in the order of HAMi's allocation string, init containers first.
+
+    Attributes:
+        containers: the request of each.
+        isolation: what is to enforce the limits of all of them.
+    """
 
     containers: tuple[ContainerRequest, ...]
+    isolation: Isolation = Isolation.NONE
+
+    @property
+    def requests_tflops(self) -> bool:
+        """Whether any container requests its compute in TFLOPs."""
+        return any(container.tflops for container in self.containers)
 
     @property
     def gpu_containers(self) -> tuple[ContainerRequest, ...]:
         """The containers that request a GPU."""
+        if len(self.containers) == 1 and self.containers[0].count:
+            return self.containers
         return tuple(container for container in self.containers if container.count)
+
+    @property
+    def is_bursting(self) -> bool:
+        """Whether any container may use more than it requests."""
+        return any(container.memory_limit_mib or container.cores_limit for container in self.containers)
+
+    def at_limits(self) -> Self:
+        """Return a request for as much as the containers may use."""
+        if not self.is_bursting:
+            return self
+        return msgspec.structs.replace(self, containers=tuple(each.at_limits() for each in self.containers))
 
     def container(self, name: str) -> ContainerRequest | None:
         """Return the container called `name`."""
@@ -176,18 +230,28 @@ def _read_container(container: Container, field: str, *, kind: Kind, settings: A
     memory = _read_memory(container, field, settings)
     percent = _read(container, field, names.memory_percentage, unit="percent", minimum=1, maximum=100)
     cores = _read(container, field, names.cores, unit="percent", maximum=100)
+    tflops = _read(container, field, names.tflops, unit="TFLOPs", maximum=MOST_TFLOPS) or 0
     priority = read_priority(container, field, settings)
     if count == 0:
         raise InvalidFieldError(
             field=_path(container, field, names.count),
             value=0,
-            expected="a container that requests GPU memory or cores needs at least one GPU",
+            expected="a container that requests GPU memory, cores or TFLOPs needs at least one GPU",
             remedy=f"set {names.count} to 1 or more, or remove the other GPU resources",
+        )
+    if tflops and cores:
+        raise InvalidFieldError(
+            field=_path(container, field, names.tflops),
+            value=tflops,
+            expected=f"the container requests {names.cores}: {cores} as well, and its compute has one measure",
+            remedy=f"remove {names.tflops} or {names.cores}",
         )
     if not memory and not percent:
         memory = settings.default_memory_mib
         percent = 0 if memory else 100
-    if cores is None:
+    if tflops:
+        cores = 0
+    elif cores is None:
         # A whole card is requested exclusively: HAMi's webhook adds gpucores 100 in exactly these cases.
         cores = 100 if percent == 100 and not memory else settings.default_cores_percent
     return ContainerRequest(
@@ -199,6 +263,7 @@ def _read_container(container: Container, field: str, *, kind: Kind, settings: A
         memory_percent=0 if memory else (percent or 0),
         cores=cores * MILLI_PER_PERCENT,
         priority=priority,
+        tflops=tflops * MILLI_PER_TFLOP,
     )
 
 
@@ -230,14 +295,7 @@ def _is_all_zero(container: Container, settings: AllocationSettings) -> bool:
     if _raw(container, names.count) is None:
         return False
     amounts = (_raw(container, name) for name in names.gpu_resources())
-    return all(amount is None or _is_zero(amount[1]) for amount in amounts)
-
-
-def _is_zero(amount: Quantity) -> bool:
-    try:
-        return quantity.parse(amount) == 0
-    except AllocationError:
-        return False
+    return all(amount is None or quantity.is_zero(str(amount[1])) for amount in amounts)
 
 
 def _raw(container: Container, name: str) -> tuple[str, Quantity] | None:

@@ -1,15 +1,21 @@
 """The settings of requests and placement, which are the same for every process."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.fairness.resreq import Requirement
+from allocation.sharing import SharingRules
 
 NodePolicy = Literal["binpack", "spread"]
 CardPolicy = Literal["binpack", "spread", "numa", "mutex", "topology-aware"]
 CorePolicy = Literal["default", "force", "disable"]
+IsolationPolicy = Literal["static", "dynamic"]
+ResourceClaimsPolicy = Literal["hold", "hand-over"]
+MOST_TFLOPS: Final = 1_000_000
+"""TFLOPs of a card, and so of a container on each card, at most: three orders above what there is."""
 UnknownTopology = Literal["treat-as-worst", "reject"]
 
 
@@ -28,11 +34,12 @@ class ResourceNames(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: str = "nvidia.com/gpumem"
     memory_percentage: str = "nvidia.com/gpumem-percentage"
     cores: str = "nvidia.com/gpucores"
+    tflops: str = "nvidia.com/gputflops"
     priority: str = "nvidia.com/priority"
 
-    def gpu_resources(self) -> tuple[str, str, str, str]:
+    def gpu_resources(self) -> tuple[str, str, str, str, str]:
         """Return the names by which a container requests a GPU."""
-        return (self.count, self.memory, self.memory_percentage, self.cores)
+        return (self.count, self.memory, self.memory_percentage, self.cores, self.tflops)
 
     def managed(self) -> tuple[str, ...]:
         """Return every name that tranche manages, so that a kubelet need not have capacity for it."""
@@ -81,6 +88,7 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         default_memory_mib: memory per card if a container requests none; 0 means the whole card.
         default_cores_percent: compute per card if a container requests none and does not request a whole card.
         memory_factor: MiB per unit of the memory resource, in requests and quotas; 1024 lets users write GiB.
+        memory_bursting: whether the limits of a container's memory may be above its request (docs/bursting.md).
         core_policy: when HAMi-core limits cores: `default` while the card is shared, `force` always, `disable` never
             (for `disable`, the admission policy `tranche-creation` must allow that value as well).
         node_policy: `binpack` prefers full nodes, `spread` empty ones; a pod's annotation takes precedence.
@@ -88,8 +96,14 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         weights: of slots, cores and memory in a card's score.
         topology: how connections between cards are evaluated.
         bindings: which pods get only the cards of their application.
+        models: the FP16 TFLOPs of whole cards by the model that NVML reports, beside those that `allocation.models`
+            knows, and in their place.
         default_resreq: what a pod requires that names a GpuQueue by its label and no resources, where the queue does
             not say it (`allocation.fairness.resreq`).
+        most_pods_per_node: the most pods with cards on a node, whatever is free there; null is unlimited.
+        isolation_policy: `dynamic` lets pods share a card only with pods of the same isolation (docs/sharing.md).
+        resource_claims: what becomes, in loop mode, of GPU pods with `resourceClaims` of other drivers: `hold` keeps
+            them waiting, `hand-over` leaves them to a kube-scheduler next to the scheduler (docs/resource-claims.md).
     """
 
     resources: ResourceNames = ResourceNames()
@@ -97,13 +111,28 @@ class AllocationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     default_memory_mib: int = 0
     default_cores_percent: int = 0
     memory_factor: int = 1
+    memory_bursting: bool = False
     core_policy: CorePolicy = "default"
     node_policy: NodePolicy = "binpack"
     card_policy: CardPolicy = "binpack"
     weights: Weights = Weights()
     topology: TopologySettings = TopologySettings()
     bindings: BindingSettings = BindingSettings()
+    models: Mapping[str, Annotated[int, msgspec.Meta(ge=0, le=MOST_TFLOPS)]] = {}
     default_resreq: str = "cpu=1,mem=1g,gpu=0"
+    most_pods_per_node: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    isolation_policy: IsolationPolicy = "static"
+    resource_claims: ResourceClaimsPolicy = "hold"
+
+    @property
+    def sharing(self) -> SharingRules:
+        """How pods share nodes and cards."""
+        return SharingRules(self.most_pods_per_node, self.isolation_policy == "dynamic")
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether GPU pods with `resourceClaims` are handed over to kube-scheduler."""
+        return self.resource_claims == "hand-over"
 
     def __post_init__(self) -> None:
         """Reject values from which no request can be derived; msgspec adds the section to the error."""

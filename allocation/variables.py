@@ -16,6 +16,8 @@ class Ruling(enum.Enum):
     """Replaced by the value that tranche sets, or removed if it sets none; the user is warned."""
     REMOVED = "removed"
     """Removed; the user is warned."""
+    BY_ISOLATION = "set or removed"
+    """Replaced by the value that tranche sets where the pod's isolation reads the variable, else removed."""
     ADMITTED = "admitted"
     """Left as it is."""
 
@@ -59,10 +61,14 @@ TABLE: Final = (
     ),
     Variable("ACTIVE_OOM_KILLER", Ruling.REMOVED, "`false` keeps HAMi-core from ending a process over its limit"),
     Variable(
-        "CUDA_MPS_*", Ruling.REMOVED, "which MPS daemon a process uses, and its share of compute and memory there"
+        "CUDA_MPS_*",
+        Ruling.BY_ISOLATION,
+        "which MPS daemon a process uses, and its share of compute and memory there; set by isolation `mps`",
     ),
     Variable(
-        "NVIDIA_GPU_MEMORY_*", Ruling.REMOVED, "the memory limit that NVIDIA's toolkit 1.20.1 hands to the driver"
+        "NVIDIA_GPU_MEMORY_*",
+        Ruling.BY_ISOLATION,
+        "the memory limit that NVIDIA's toolkit 1.20.1 hands to the driver; set by isolation `cuda`",
     ),
     Variable("NVIDIA_MIG_*", Ruling.REMOVED, "the right to divide or to monitor cards in MIG mode"),
     Variable("NVIDIA_IMEX_CHANNELS", Ruling.REMOVED, "channels to the memory of cards on other nodes"),
@@ -107,7 +113,14 @@ TABLE: Final = (
 
 def is_owned(name: str) -> bool:
     """Whether users may not set the environment variable `name` in a managed pod."""
-    return any(row.covers(name) for row in _OWNED)
+    return name in _OWNED or name.startswith(_OWNED_PREFIXES)
 
 
-_OWNED: Final = tuple(row for row in TABLE if row.ruling is not Ruling.ADMITTED)
+def ruling(name: str) -> Ruling:
+    """Return what admission does with the environment variable `name`, by the first row that covers it."""
+    return next((row.ruling for row in TABLE if row.covers(name)), Ruling.ADMITTED)
+
+
+_NAMES: Final = tuple(row.name for row in TABLE if row.ruling is not Ruling.ADMITTED)
+_OWNED: Final = frozenset(name for name in _NAMES if not name.endswith("*"))
+_OWNED_PREFIXES: Final = tuple(name[:-1] for name in _NAMES if name.endswith("*"))

@@ -22,6 +22,7 @@ from benchmarks import (
     in_flight,
     ingestion,
     machine,
+    page,
     placement,
     policies,
     preemption,
@@ -58,6 +59,7 @@ _ALL = (
     queues,
     preemption,
     gangs,
+    page,
 )
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}
 _FLAMES = {each.NAME: each.flame for each in (decision, filtering, admission, placement)}

@@ -36,14 +36,16 @@ def at(nodes: int, *, benchmark: str, decisions: int) -> Iterator[tuple[Row, Sam
     process.settle()
     reference = f"one numpy pass {microseconds(floor(ledger))}"
     burst, mixed = fleets.request(3000), fleets.mix(50)
+    in_tflops = fleets.request(3000, 0, tflops=100_000)
     kinds: dict[str, Callable[[int], PodRequest]] = {
         "a shape never seen": lambda number: fleets.request(3001 + number),
         "repeating": lambda _: burst,
         "mix of 50": lambda _: chance.choice(mixed),
+        "in TFLOPs": lambda _: in_tflops,
     }
     for kind, make in kinds.items():
         is_new = kind == "a shape never seen"
-        for warm in () if is_new else (burst, *mixed):
+        for warm in () if is_new else (burst, in_tflops, *mixed):
             finish(index.ranking(warm, fleets.ANY).place(warm))
         # The oldest pods end, as in a cluster; otherwise a small fleet would fill up.
         count, headroom = min(decisions, 200) if is_new else decisions, nodes * 2

@@ -11,6 +11,8 @@ from allocation.settings import AllocationSettings
 
 CARDS = 8
 MEMORY_MIB = 81920
+TFLOPS = 989
+"""As an H100: so decisions count compute in both measures."""
 ANY: Constraints = read_constraints({}, AllocationSettings())
 
 
@@ -37,7 +39,7 @@ def charge(uuid: str, memory_mib: int = 10000) -> Charge:
 def inventory(number: int) -> NodeInventory:
     """Return the cards of a node."""
     name = node(number)
-    return NodeInventory(name, tuple(Card(_uuid(name, at), at, MEMORY_MIB) for at in range(CARDS)))
+    return NodeInventory(name, tuple(Card(_uuid(name, at), at, MEMORY_MIB, tflops=TFLOPS) for at in range(CARDS)))
 
 
 def card(number: int) -> str:
@@ -50,9 +52,10 @@ def node(number: int) -> str:
     return f"node-{number:06d}"
 
 
-def request(memory_mib: int, cores: int = 100) -> PodRequest:
-    """Return the request of a pod with one container on one card; cores in millicards."""
-    return PodRequest((ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", 1, memory_mib, 0, cores),))
+def request(memory_mib: int, cores: int = 100, *, tflops: int = 0) -> PodRequest:
+    """Return the request of a pod with one container on one card; cores in millicards, TFLOPs in thousandths."""
+    field = "spec.containers[0]"
+    return PodRequest((ContainerRequest("main", Kind.REGULAR, field, 1, memory_mib, 0, cores, tflops=tflops),))
 
 
 def mix(count: int) -> list[PodRequest]:

@@ -44,11 +44,28 @@ def stock(layout: Layout, **configuration: Any) -> Iterator[None]:
 @contextmanager
 def extended(layout: Layout, account: Path) -> Iterator[None]:
     """Run a stock kube-scheduler with the configuration of manifests/extender, and the extender that it calls."""
-    shipped = yaml.safe_load((manifests.ROOT / "extender" / "kube-scheduler.yaml").read_text())
-    extender = shipped["extenders"][0] | {"urlPrefix": f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}"}
-    chosen = {key: shipped[key] for key in ("percentageOfNodesToScore", "profiles")}
     with (
         loop(layout, account, "--extender", "--kube-scheduler-lease-name="),
-        stock(layout, **chosen, extenders=[extender]),
+        stock(layout, **_shipped(layout, "extender")),
     ):
         yield
+
+
+@contextmanager
+def handing_over(layout: Layout, account: Path) -> Iterator[int]:
+    """Run the loop with the component for claims of other drivers: a kube-scheduler next to it, which has no pods.
+
+    Yield the process ID of the loop.
+    """
+    with (
+        loop(layout, account, "--allocation-resource-claims=hand-over", "--kube-scheduler-lease-name=") as process,
+        stock(layout, **_shipped(layout, "resource-claims")),
+    ):
+        yield process
+
+
+def _shipped(layout: Layout, component: str) -> dict[str, Any]:
+    """Return what the configuration of a component says other than the election of a leader."""
+    shipped = yaml.safe_load((manifests.ROOT / component / "kube-scheduler.yaml").read_text())
+    extender = shipped["extenders"][0] | {"urlPrefix": f"http://127.0.0.1:{layout.port(Port.SCHEDULER)}"}
+    return {key: shipped[key] for key in ("percentageOfNodesToScore", "profiles")} | {"extenders": [extender]}

@@ -69,7 +69,8 @@ class Proxy:
         sockets = Sockets()
         connector = aiohttp.TCPConnector(limit=0, ssl=trusted, socket_factory=sockets.create)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=3)
-        runner = web.ServerRunner(web.Server(self._handle, handler_cancellation=True), shutdown_timeout=0.1)
+        server = web.Server(self._handle, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1)
         try:
             async with aiohttp.ClientSession(
                 connector=connector, auto_decompress=False, timeout=timeout
@@ -79,7 +80,9 @@ class Proxy:
                 try:
                     yield
                 finally:
-                    self.cut_connections()
+                    for each in server.connections:  # also those without a request
+                        if each.transport is not None:
+                            each.transport.abort()
                     await runner.cleanup()
         finally:
             await sockets.cut()

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import signal
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -120,8 +119,8 @@ async def running(layout: Layout, config: Settings) -> AsyncIterator[World]:
         try:
             yield world
         finally:
-            for each in world.replicas:  # a frozen one would keep its connections, and these its proxy
-                each.signal(signal.SIGCONT)
+            # Before their proxies: an end of a TLS connection that lives or is frozen keeps the other one.
+            await asyncio.gather(*(asyncio.to_thread(each.kill) for each in world.replicas))
 
 
 def _control_plane(layout: Layout) -> None:

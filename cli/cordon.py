@@ -12,6 +12,7 @@ from allocation.errors import AllocationError
 from allocation.names import CORDON, HAMI_REGISTER
 from allocation.settings import AllocationSettings
 from allocation.wire import hami
+from allocation.wire.cordon import edited
 from cli.errors import CommandError, MissingRightError, NotInstalledError
 from cli.kube.objects import LIVE, NodeMetadata, Pod
 from cli.kube.own_kinds import gpu_node_statuses
@@ -79,19 +80,6 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     )
     _print(changes, arguments)
     return 0
-
-
-def edited(annotation: str, uuids: Sequence[str], *, cordoned: bool) -> str | None:
-    """Return the annotation with `uuids` added or removed, or None if nothing changes.
-
-    Entries of others keep their order. An empty string means that the list is empty now.
-    """
-    listed = words(annotation)
-    if cordoned:
-        missing = [uuid for uuid in uuids if uuid not in listed]
-        return ",".join([*listed, *missing]) if missing else None
-    kept = [uuid for uuid in listed if uuid not in uuids]
-    return ",".join(kept) if len(kept) < len(listed) else None
 
 
 def _nodes(session: Session, cards: Sequence[str], *, include_cordoned: bool) -> dict[str, str]:

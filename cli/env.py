@@ -1,14 +1,18 @@
-"""`kubectl gpu env`: the GPU variables of a pod's containers, as the kubelet resolves them."""
+"""`kubectl gpu env`: the GPU variables of containers, as the kubelet resolves them, and what enforces their limits."""
 
 import argparse
 import re
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from allocation import fabric, variables
-from allocation.names import CLAIM
-from allocation.wire import environment
+from allocation.errors import AllocationError
+from allocation.isolation import Isolation
+from allocation.names import CLAIM, HAMI_BIND_PHASE, ISOLATION, REQUIRED_PLUGINS
+from allocation.request import MILLI_PER_PERCENT
+from allocation.wire import environment, record
 from cli.errors import CommandError
 from cli.kube import objects
 from cli.kube.objects import Pod, PodContainer
@@ -16,6 +20,19 @@ from cli.kube.pods_of import is_workload, pods_of
 from cli.kube.session import Session
 from cli.tables import Table, note, render
 
+_ENFORCEMENT: Final[Mapping[str, str]] = {
+    Isolation.NONE: "nothing enforces the limits, they are only counted",
+    Isolation.HAMI_CORE: "HAMi-core enforces the limits, in each process that loads it",
+    Isolation.MPS: "the MPS daemon of the node enforces the limits, of each process that is its client",
+    Isolation.MIG: "each MIG instance is a limit by itself",
+    Isolation.CUDA: "the driver enforces the memory of each container, and nothing its compute",
+}
+_BY_PLUGIN: Final = "HAMi's device plugin loads HAMi-core, which enforces the limits in each process"
+_BY_AGENT: Final[Mapping[str, str]] = {
+    Isolation.HAMI_CORE: "HAMi-core enforces the limits, in each process, into which the node's agent loads it",
+}
+_BY_FRACTIONS: Final = "kai-gpu-fractioning enforces the memory of each container, and nothing its compute"
+_UNKNOWN: Final = "not known to this version of kubectl gpu"
 _ANNOTATION: Final = re.compile(r"metadata\.annotations\['(?P<key>[^']+)'\]")
 
 
@@ -43,6 +60,9 @@ class PodEnvironment(msgspec.Struct, frozen=True):
         node: its node; empty before the pod is placed.
         containers: all containers, init containers first.
         claim: the GpuClaim that gives the pod its cards, the same to each GPU container; empty without one.
+        limits: by container that may use more than is reserved for it, both as a sentence.
+        isolation: what the pod chose to enforce its limits, as its annotation says; `none` without one.
+        enforcement: what enforces its limits, in words.
     """
 
     namespace: str
@@ -50,6 +70,9 @@ class PodEnvironment(msgspec.Struct, frozen=True):
     node: str
     containers: tuple[ContainerEnvironment, ...]
     claim: str = ""
+    limits: tuple[str, ...] = ()
+    isolation: str = Isolation.NONE.value
+    enforcement: str = ""
 
     @property
     def is_managed(self) -> bool:
@@ -95,6 +118,9 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     shown = PodEnvironments(pods) if is_workload(arguments.pod) else pods[0]
     table = shown.table(wide=arguments.output == "wide")
     print(render(shown, table, output=arguments.output, headers=not arguments.no_headers), end="")
+    if arguments.output not in ("json", "yaml"):
+        for isolation, enforcement in dict.fromkeys((pod.isolation, pod.enforcement) for pod in pods):
+            note(f"isolation {isolation}: {enforcement}")
     return 0
 
 
@@ -114,11 +140,16 @@ def _chosen(shown: PodEnvironment, container_name: str) -> PodEnvironment:
             "label the namespace gpu.scheduling/injection=enabled and recreate the pod"
         )
     _note_unresolved(shown, label)
+    for limit in shown.limits:
+        note(f"{label}: {limit}")
     return shown.only(container_name) if container_name else shown
 
 
 def of_pod(pod: Pod) -> PodEnvironment:
     """Return the variables of every container, init containers first."""
+    isolation = pod.metadata.annotations.get(ISOLATION, Isolation.NONE.value)
+    if isolation not in _ENFORCEMENT:  # admission did not see it, so it may be any text
+        isolation = "unknown"
     return PodEnvironment(
         namespace=pod.metadata.namespace,
         pod=pod.metadata.name,
@@ -128,7 +159,35 @@ def of_pod(pod: Pod) -> PodEnvironment:
             for container in (*pod.spec.init_containers, *pod.spec.containers)
         ),
         claim=pod.metadata.annotations.get(CLAIM, ""),
+        limits=tuple(_limits(pod.metadata.annotations)),
+        isolation=isolation,
+        enforcement=_enforcement(isolation, pod.metadata.annotations),
     )
+
+
+def _enforcement(isolation: str, annotations: Mapping[str, str]) -> str:
+    if HAMI_BIND_PHASE in annotations:
+        return _BY_PLUGIN
+    if environment.has_fractions(annotations):
+        return _BY_FRACTIONS
+    by_agent = _BY_AGENT if REQUIRED_PLUGINS in annotations else {}
+    return by_agent.get(isolation) or _ENFORCEMENT.get(isolation, _UNKNOWN)
+
+
+def _limits(annotations: dict[str, str]) -> Iterator[str]:
+    """Yield what each container has for certain, and what it may use beyond that."""
+    try:
+        allocation = record.of_annotations(annotations)
+    except AllocationError:
+        return
+    for name, shares in allocation.containers.items() if allocation is not None else ():
+        for share in shares[:1]:  # a container has the same of each of its cards
+            most = share.at_limits()
+            if most is not share:
+                yield (
+                    f"container {name} has {share.memory_mib} MiB and {share.cores / MILLI_PER_PERCENT:g} % of each"
+                    f" card reserved, and may use up to {most.memory_mib} MiB and {most.cores / MILLI_PER_PERCENT:g} %"
+                )
 
 
 def _variables(container: PodContainer, annotations: dict[str, str]) -> tuple[Variable, ...]:
@@ -139,6 +198,10 @@ def _variables(container: PodContainer, annotations: dict[str, str]) -> tuple[Va
             key = _annotation(entry)
             value = environment.resolve({entry.name: key}, annotations)[entry.name] if key else entry.value
             by_name[entry.name] = Variable(entry.name, value, key)
+    if any(each.annotation for each in by_name.values()):  # other schedulers write the same annotations
+        keys = environment.fraction_references(container.name)
+        for name, value in environment.fraction_variables(annotations, container.name).items():
+            by_name[name] = Variable(name, value, keys[name])
     return tuple(by_name.values())
 
 

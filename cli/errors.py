@@ -53,7 +53,7 @@ def read_text(path: str) -> str:
 class MissingRightError(CommandError):
     """The API server refused a request for lack of rights; the message names the verb, and the role that grants it."""
 
-    def __init__(self, *, verb: str, resource: str, namespace: str, server: str) -> None:
+    def __init__(self, *, verb: str, resource: str, namespace: str, server: str = "", role: str = "") -> None:
         """Describe the missing right.
 
         Args:
@@ -61,16 +61,15 @@ class MissingRightError(CommandError):
             resource: the plural of the resource.
             namespace: empty for the whole cluster.
             server: the message of the API server, which names the user.
+            role: what grants it, if that is not one of our ClusterRoles for people.
         """
         where = f"in namespace {namespace}" if namespace else "of the whole cluster"
         self.right = f"{verb} {resource} {where}"
         self.cause = f"{self.right} is forbidden"
         """Why something else was done instead, in a few words."""
-        role = VIEWER if verb in _READING else OPERATOR
+        role = role or f"ClusterRole {VIEWER if verb in _READING else OPERATOR}"
         detail = f" ({server})" if server else ""
-        super().__init__(
-            f"{self.right}: forbidden{detail}; ask an administrator for ClusterRole {role}, which grants it"
-        )
+        super().__init__(f"{self.right}: forbidden{detail}; ask an administrator for {role}, which grants it")
 
 
 class MissingPackageError(CommandError):

@@ -62,3 +62,13 @@ def add_explanation(parser: argparse.ArgumentParser) -> None:
         help="Tranche's configuration file (default: the installed one)",
     )
     add_scheduler_url(parser)
+
+
+def add_with_node(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that adds nodes, for commands that evaluate pods."""
+    parser.add_argument(
+        "--with-node",
+        default="",
+        metavar="NODE",
+        help="decide as if there were more nodes like this one, for example gpu-1=4",
+    )

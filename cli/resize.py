@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from allocation.allocation import Allocation
+from allocation.burst import ContainerLimits
 from allocation.errors import AllocationError
 from allocation.names import RESIZE, RESIZED
 from allocation.request import MILLI_PER_PERCENT
@@ -25,18 +26,24 @@ _ATTEMPTS: Final = 10
 _POLL_SECONDS: Final = 0.3
 
 
-class ContainerSize(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
+_JSON_NAMES: Final = {"memory_mib": "memoryMiB", "memory_limit_mib": "memoryLimitMiB", "cores_limit": "coresLimit"}
+
+
+class ContainerSize(msgspec.Struct, frozen=True, rename=_JSON_NAMES):
     """What a container has of each of its cards.
 
     Attributes:
         name: the container.
         memory_mib: MiB.
         cores: thousandths of a card.
+        memory_limit_mib: the most that it may use, if that is more than it has; else 0. The same of `cores_limit`.
     """
 
     name: str
     memory_mib: int
     cores: int
+    memory_limit_mib: int = 0
+    cores_limit: int = 0
 
 
 class ResizedPod(msgspec.Struct, frozen=True):
@@ -69,13 +76,17 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
 
 def _size(arguments: argparse.Namespace) -> Size:
     """Return the size of the command line."""
-    size = Size(arguments.memory, arguments.cores)
+    limits = ContainerLimits(arguments.memory_limit, arguments.cores_limit)
+    size = Size(arguments.memory, arguments.cores, limits if limits != ContainerLimits() else None)
     if size == Size():
-        raise UsageError("name a size: --memory, --cores, or both")
+        raise UsageError("name a size: --memory, --cores, or their limits")
     try:
         resize_record.decode_wish(resize_record.encode_wish({"main": size}))
     except AllocationError:
-        raise UsageError("--memory must be at least 1, and --cores from 0 to 100 (percent of each card)") from None
+        raise UsageError(
+            "--memory must be at least 1, and --cores from 0 to 100 (percent of each card); so must their limits, but"
+            " not 0"
+        ) from None
     return size
 
 
@@ -113,6 +124,7 @@ def _write(session: Session, name: str, container: str, size: Size) -> Allocatio
         wish[container] = Size(
             before.gpumem if size.gpumem is None else size.gpumem,
             before.gpucores if size.gpucores is None else size.gpucores,
+            _merged(before.limits, size.limits),
         )
         try:
             session.client.annotate(
@@ -134,6 +146,16 @@ def _write(session: Session, name: str, container: str, size: Size) -> Allocatio
     )
 
 
+def _merged(before: ContainerLimits | None, wished: ContainerLimits | None) -> ContainerLimits | None:
+    """Return the limits that are wished, and those from before of which nothing is said."""
+    if before is None or wished is None:
+        return wished or before
+    return ContainerLimits(
+        before.gpumem if wished.gpumem is None else wished.gpumem,
+        before.gpucores if wished.gpucores is None else wished.gpucores,
+    )
+
+
 def _wait(session: Session, arguments: argparse.Namespace, before: Allocation, container: str, size: Size) -> int:
     """Wait until the pod has the size, and print what it has."""
     deadline = time.monotonic() + arguments.timeout
@@ -151,9 +173,12 @@ def _wait(session: Session, arguments: argparse.Namespace, before: Allocation, c
 
 def _has(allocation: Allocation, container: str, size: Size) -> bool:
     """Whether a container has a size."""
+    limits = size.limits or ContainerLimits()
     return all(
         (size.gpumem is None or share.memory_mib == size.gpumem)
         and (size.gpucores is None or share.cores == size.gpucores * MILLI_PER_PERCENT)
+        and (limits.gpumem is None or share.at_limits().memory_mib == limits.gpumem)
+        and (limits.gpucores is None or share.at_limits().cores == limits.gpucores * MILLI_PER_PERCENT)
         for share in allocation.containers.get(container, ())
     )
 
@@ -163,18 +188,29 @@ def _print(pod: Pod, arguments: argparse.Namespace) -> None:
         print(f"pod/{pod.metadata.name}")
         return
     containers = tuple(
-        ContainerSize(name, shares[0].memory_mib, shares[0].cores)
+        ContainerSize(name, shares[0].memory_mib, shares[0].cores, shares[0].memory_limit_mib, shares[0].cores_limit)
         for name, shares in _allocation(pod).containers.items()
     )
     pending = RESIZED in pod.metadata.annotations
     shown = ResizedPod(pod.metadata.namespace, pod.metadata.name, containers, pending)
     effect = "at its next start" if pending else "now"
     rows = [
-        (str(pod), each.name, f"{each.memory_mib} MiB", f"{each.cores / MILLI_PER_PERCENT:g} %", effect)
+        (
+            str(pod),
+            each.name,
+            f"{_range(each.memory_mib, each.memory_limit_mib)} MiB",
+            f"{_range(each.cores / MILLI_PER_PERCENT, each.cores_limit / MILLI_PER_PERCENT)} %",
+            effect,
+        )
         for each in containers
     ]
     table = Table(("POD", "CONTAINER", "MEMORY", "CORES", "IN EFFECT"), rows)
     print(render(shown, table, output=arguments.output, headers=not arguments.no_headers), end="")
+
+
+def _range(amount: float, limit: float) -> str:
+    """Return an amount, and after a dash the most if that is more."""
+    return f"{amount:.15g}-{limit:.15g}" if limit else f"{amount:.15g}"
 
 
 def _answer(answer: AdjustmentAnswer, arguments: argparse.Namespace) -> int:

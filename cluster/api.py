@@ -53,6 +53,10 @@ class Api:
         self._timeout = timeout
         self.traffic = traffic
 
+    def as_user(self, token: str) -> "Api":
+        """Return the verbs with the identity of a bearer token's user instead of this process's own."""
+        return Api(self._connection.as_user(token), timeout=self._timeout, traffic=self.traffic)
+
     async def request(
         self,
         method: str,

@@ -52,7 +52,7 @@ async def connect(*, program: str, kubeconfig: str = "", context: str = "") -> A
             contexts, current = config.list_kube_config_contexts(path)
             selected = next((each for each in contexts if each["name"] == context), current)
             namespace = selected["context"].get("namespace", "")
-        tls = _tls(configuration)
+        tls, anonymous_tls = _tls(configuration), _tls(configuration, is_anonymous=True)
     except (config.ConfigException, OSError, ssl.SSLError) as error:
         raise ClusterError(
             f"no usable Kubernetes configuration: {error}; name one with --kubeconfig or KUBECONFIG"
@@ -61,15 +61,20 @@ async def connect(*, program: str, kubeconfig: str = "", context: str = "") -> A
     # Determined once, without aiohttp's trust_env, which looks up a netrc file and a proxy in a thread per request.
     proxied = configuration.proxy or proxy.of_environment(server)
     sockets = Sockets()
-    connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=tls, socket_factory=sockets.create)
     sender = {"User-Agent": f"{program}/{own().version}"}
+
+    def session(context: ssl.SSLContext) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(limit=_CONCURRENT_REQUESTS, ssl=context, socket_factory=sockets.create)
+        return aiohttp.ClientSession(connector=connector, headers=sender, proxy=proxied or None)
+
     try:
-        async with aiohttp.ClientSession(connector=connector, headers=sender, proxy=proxied or None) as session:
+        async with session(tls) as identified, session(anonymous_tls) as anonymous:
             yield Connection(
-                session=session,
+                session=identified,
                 server=server,
                 headers=partial(_headers, configuration),
                 namespace=namespace.strip() or "default",
+                anonymous=anonymous,
             )
     finally:
         await sockets.cut()
@@ -99,9 +104,10 @@ def _mounted_namespace() -> str:
     return _MOUNTED_NAMESPACE.read_text() if _MOUNTED_NAMESPACE.exists() else ""
 
 
-def _tls(configuration: Configuration) -> ssl.SSLContext:
+def _tls(configuration: Configuration, *, is_anonymous: bool = False) -> ssl.SSLContext:
+    """Return the context of a session, without the client certificate if `is_anonymous`."""
     tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert, cadata=configuration.ca_cert_data)
-    if configuration.cert_file:
+    if configuration.cert_file and not is_anonymous:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file)
     if not configuration.verify_ssl:
         tls.check_hostname = False

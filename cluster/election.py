@@ -91,6 +91,8 @@ class Election:
         self._changing = asyncio.Lock()
         self.is_standing_by = False
         """Whether another replica held the Lease at the last reading, or this one may not campaign."""
+        self.holder = ""
+        """The identity of the replica that held the Lease at the last reading."""
 
     @property
     def may_lead(self) -> bool:
@@ -175,6 +177,7 @@ class Election:
         except NotFoundError:
             lease = None
         self.is_standing_by = bool(lease is not None and lease.spec.holder_identity and not self._is_expired(lease))
+        self.holder = lease.spec.holder_identity or "" if lease is not None else ""
         if self.is_standing_by:
             return None
         fenced = await last_epoch()
@@ -192,7 +195,7 @@ class Election:
             await self._create(spec)
         else:
             await self._write(spec, version=lease.metadata.resource_version)
-        self._renewed_at = requested_at
+        self._renewed_at, self.holder = requested_at, self._identity
         handed_over = lease is not None and not lease.spec.holder_identity
         return Term(epoch, self._identity, follows_another=bool(fenced or transitions) and not handed_over)
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Literal
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 _QUEUE = 10_000
 _WRITERS = 4
 _LONGEST_NOTE = 1024
+_RECENT = 2000
 _REPEAT_SECONDS = 600.0
 _REMEMBERED = 4096
 _LONGEST_WAIT_SECONDS = 5.0
@@ -26,12 +28,22 @@ _LONGEST_WAIT_SECONDS = 5.0
 EventType = Literal["Normal", "Warning"]
 
 
-class _Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True):
+    """An event: about which object, and its fields."""
+
     regarding: Reference
     type: EventType
     reason: str
     action: str
     note: str
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """An event that was recorded: its number, the time in Unix seconds, and the event."""
+
+    serial: int
+    at: float
+    event: Event
 
 
 class _Written(msgspec.Struct):
@@ -45,6 +57,10 @@ class Recorder:
 
     Events yield to more urgent requests: while any block of `ahead` runs they wait, but no longer than
     `patience_seconds`.
+
+    Attributes:
+        recent: the last events, the newest last, whether or not they are written.
+        dropped: the number of events that were not queued.
     """
 
     def __init__(
@@ -60,20 +76,22 @@ class Recorder:
         self._component = component
         self._instance = instance
         self._clock = clock
-        self._queue: asyncio.Queue[tuple[_Event, float]] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[tuple[Event, float]] = asyncio.Queue(_QUEUE)
         self._patience = patience_seconds
         self._ahead = 0
         self._quiet = asyncio.Event()
         self._quiet.set()
-        self._written: dict[_Event, _Written] = {}
+        self._written: dict[Event, _Written] = {}
         self._serial = 0
+        self.recent: deque[Recorded] = deque(maxlen=_RECENT)
         self.dropped = 0
 
     def record(self, regarding: Reference, *, type: EventType, reason: str, action: str, note: str) -> None:  # noqa: A002
         """Queue an event; returns at once."""
         try:
-            event = _Event(regarding, type, reason, action, note[:_LONGEST_NOTE])
-            self._queue.put_nowait((event, self._clock()))
+            event, now = Event(regarding, type, reason, action, note[:_LONGEST_NOTE]), self._clock()
+            self.recent.append(Recorded(self.recent[-1].serial + 1 if self.recent else 0, now, event))
+            self._queue.put_nowait((event, now))
         except asyncio.QueueFull:
             self.dropped += 1
 
@@ -116,7 +134,7 @@ class Recorder:
             finally:
                 self._queue.task_done()
 
-    async def _write(self, event: _Event) -> None:
+    async def _write(self, event: Event) -> None:
         now = self._clock()
         written = self._written.get(event)
         if written is not None and now - written.at < _REPEAT_SECONDS:
@@ -146,6 +164,6 @@ class Recorder:
         await self._api.create(EVENTS, body, namespace=_namespace(event))
 
 
-def _namespace(event: _Event) -> str:
+def _namespace(event: Event) -> str:
     """Return the namespace of the event, which is `default` for an object without namespace, such as a node."""
     return event.regarding.namespace or "default"

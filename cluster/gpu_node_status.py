@@ -4,10 +4,12 @@ from typing import Literal
 
 import msgspec
 
+from allocation import node_isolation
 from allocation.delivery import NodeDelivery
 from allocation.fabric import NO_FABRIC, Fabric
 from allocation.inventory import MOST_UNDIVIDED, Card, NodeInventory
 from allocation.mig import Creator, InstanceRequest
+from allocation.node_isolation import IsolationProblem
 from allocation.topology import layout
 from allocation.topology.layout import NUMA_UNKNOWN, CardLinks, PeerLink
 from cluster.metadata import ObjectMeta
@@ -121,7 +123,8 @@ class Status(msgspec.Struct, rename="camel"):
 
     Attributes:
         driver_version: the driver's version according to NVML; empty if no driver was read.
-        isolation: the backends that can enforce limits on this node; `none` is always one of them.
+        isolation: the isolations that this node offers; `none` is always one of them.
+        isolation_problems: why it does not offer others; unset if it offers all that its agent looks for.
         mig_instances: the status of the instance requests in `spec`; unset without any.
         delivery: how containers of the node get their cards; unset if the agent is older than the field.
         fabric: the node's adapters and its path to storage; unset without adapters and storage.
@@ -136,6 +139,7 @@ class Status(msgspec.Struct, rename="camel"):
     total: int = 0
     driver_version: str = ""
     isolation: list[str] = []
+    isolation_problems: tuple[IsolationProblem, ...] | msgspec.UnsetType = msgspec.UNSET
     mig_instances: tuple[InstanceRequestStatus, ...] | msgspec.UnsetType = msgspec.UNSET
     delivery: NodeDelivery | msgspec.UnsetType = msgspec.UNSET
     fabric: Fabric | msgspec.UnsetType = msgspec.UNSET
@@ -168,12 +172,15 @@ class GpuNodeStatus(msgspec.Struct):
         devices = sorted(self.status.devices if self.status else [], key=lambda device: device.id)
         cards = tuple(device.card() for device in devices)
         links = tuple(device.card_links() for device, card in zip(devices, cards, strict=True) if card.is_undivided)
-        fabric = self.status.fabric if self.status else msgspec.UNSET
+        status = self.status or Status()
         return NodeInventory(
             self.metadata.name,
             cards,
             layout.of_links(links) if len(links) <= MOST_UNDIVIDED else None,
-            NO_FABRIC if fabric is msgspec.UNSET else fabric,
+            NO_FABRIC if status.fabric is msgspec.UNSET else status.fabric,
+            node_isolation.reported(
+                status.isolation, () if status.isolation_problems is msgspec.UNSET else status.isolation_problems
+            ),
         )
 
 

@@ -14,6 +14,12 @@ class ObjectMeta(msgspec.Struct, rename="camel", gc=False):
     resource_version: str = ""
 
 
+class AnnotatedMeta(ObjectMeta, rename="camel", gc=False):
+    """The same with annotations."""
+
+    annotations: dict[str, str] = {}
+
+
 class ListMeta(msgspec.Struct, rename="camel", gc=False):
     """The metadata of a list: its resourceVersion and the token of the next page."""
 

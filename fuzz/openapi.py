@@ -12,6 +12,7 @@ from typing import Final, cast
 
 from cluster.api import Api
 from cluster.configuration import ClusterSettings, Configuration
+from cluster.events import Recorder
 from cluster.informer import Informer
 from cluster.resource import PODS
 from fuzz import world
@@ -63,14 +64,21 @@ async def fuzz(seconds: int) -> bool:
     configuration = Configuration(
         ClusterSettings(), world.ALLOCATION, SchedulerSettings(port=0), {"webhook": world.WEBHOOK}
     )
-    metrics = Metrics()
+    metrics, recorder = Metrics(), Recorder(api, component="fuzz", instance="fuzz")
     metrics.show_cards(lambda: state.ledger)
     try:
-        async with servers.serving(configuration, api=api, leader=leader, metrics=metrics) as port:
+        async with servers.serving(
+            configuration,
+            api=api,
+            leader=leader,
+            metrics=metrics,
+            recorder=recorder,
+        ) as port:
             schemathesis = await asyncio.create_subprocess_exec(
                 *(_PROGRAM, "run", f"http://127.0.0.1:{port}{OPENAPI}", f"--max-time={seconds}"),
                 *(f"--checks={','.join(_CHECKS)}", f"--max-response-time={_SLOWEST_RESPONSE_SECONDS}"),
-                "--exclude-path-regex=^/(api/namespaces/|version$)",  # another listener serves these
+                # Another listener serves these.
+                "--exclude-path-regex=^/(api/namespaces/|api/assign-|api/usage$|version$)",
                 *("--continue-on-failure", "--generation-database=none", "--no-color"),
             )
             code = await schemathesis.wait()

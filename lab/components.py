@@ -81,7 +81,7 @@ def all_components(layout: Layout) -> tuple[Component, ...]:
             "scheduler",
             (SYSTEM_NAMESPACE, "tranche-scheduler"),
             ("scheduler", *config),
-            (Port.SCHEDULER, Port.SCHEDULER_API),
+            (Port.SCHEDULER, Port.SCHEDULER_API, Port.SCHEDULER_UI),
             url(Port.SCHEDULER),
         ),
     )
@@ -105,6 +105,7 @@ def up(layout: Layout, *, real_node: bool) -> None:
         "scheduler": {
             "port": layout.port(Port.SCHEDULER),
             "namespace_api": {"host": address or "127.0.0.1", "port": layout.port(Port.SCHEDULER_API)},
+            "ui": {"enabled": True, "exposed": True, "port": layout.port(Port.SCHEDULER_UI)},
             # A lab has one replica, so it does not need the cautious default timeouts.
             "election": {"lease_seconds": 5.0, "renew_deadline_seconds": 4.0, "retry_seconds": 0.5},
             "request_timeout_seconds": 3.0,

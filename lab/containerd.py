@@ -99,6 +99,8 @@ def _configuration(layout: Layout) -> dict[str, Any]:
             # By default a plugin is dropped after two seconds without an answer, which a loaded machine may need.
             "plugin_request_timeout": "20s",
         },
+        # Refuses the containers of pods that name a plugin which is not there, as docs/agent.md tells operators to.
+        "plugins.'io.containerd.nri.v1.nri'.default_validator": {"enable": True},
     }
 
 

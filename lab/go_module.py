@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab import cache, go
@@ -16,7 +18,6 @@ from lab.lock import exclusive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from pathlib import Path
 
 BUILD_TIMEOUT_S = 1800.0
 HEARTBEAT_S = 30.0
@@ -67,12 +68,16 @@ class GoModule:
         folder = self.cached_folder()
         return [name for name in names if not (folder / name).exists()]
 
-    def provide(self, name: str, *, report: Callable[[str], None]) -> Path:
+    def provide(self, name: str, *, report: Callable[[str], None], given_by: str = "") -> Path:
         """Return the path of a program in the cache, and build it first if it is missing.
+
+        If the environment variable `given_by` names a program, it is that one.
 
         Raises:
             LabError: Go or disk space is missing, or the build failed.
         """
+        if given := os.environ.get(given_by):
+            return Path(given).absolute()
         binary = self.cached_folder() / name
         if not binary.exists():
             with exclusive(cache.folder() / "build.lock", holder=f"a build of {name}", wait=report):

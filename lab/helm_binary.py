@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,5 +38,4 @@ def provide(module: GoModule = HELM_3, *, report: Callable[[str], None] = print)
     Raises:
         LabError: Go or disk space is missing, or the build failed.
     """
-    given = os.environ.get("HELM4" if module is HELM_4 else "HELM")
-    return Path(given).absolute() if given else module.provide("helm", report=report)
+    return module.provide("helm", report=report, given_by="HELM4" if module is HELM_4 else "HELM")

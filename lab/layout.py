@@ -37,6 +37,7 @@ class Port(IntEnum):
     SCHEDULER = 9
     AGENT_METRICS = 10
     SCHEDULER_API = 11
+    SCHEDULER_UI = 12
 
     @property
     def label(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,5 +26,4 @@ def provide(*, report: Callable[[str], None] = print) -> Path:
     Raises:
         LabError: Go or disk space is missing, or the build failed.
     """
-    given = os.environ.get("PROMTOOL")
-    return Path(given).absolute() if given else MODULE.provide("promtool", report=report)
+    return MODULE.provide("promtool", report=report, given_by="PROMTOOL")

@@ -5,12 +5,13 @@ from typing import Protocol, Self
 
 import msgspec
 
-from allocation import claim, claim_demands, names
+from allocation import burst, claim, claim_demands, names
 from allocation.allocation import Allocation
 from allocation.bindings.bound_cards import BoundCards
 from allocation.claim import ClaimRequest, ClaimSpec, FindClaim
-from allocation.constraints import CardKind, Constraints, read_constraints
+from allocation.constraints import CardKind, Constraints, read_constraints, read_isolation
 from allocation.errors import AllocationError
+from allocation.isolation import Isolation
 from allocation.limits import excess_of_gpu_containers
 from allocation.pod import Containers
 from allocation.reasons import PodReason
@@ -116,12 +117,20 @@ def read(
         WaitingPodError: its claim does not exist.
         AllocationError: a resource or an annotation is malformed or exceeds a limit, or contradicts the claim.
     """
-    own = read_request(spec, settings)
+    isolated_by = read_isolation(annotations)
+    own = _isolated(read_request(spec, settings), isolated_by)
     if excess := excess_of_gpu_containers(len(own.gpu_containers)):
         raise AllocationError(excess)
-    constraints, fixed = read_constraints(annotations, settings), record.of_annotations(annotations)
+    constraints = read_constraints(annotations, settings).isolated_by(isolated_by)
+    fixed = record.of_annotations(annotations)
     name = annotations.get(names.CLAIM)
+    if because := _why_no_limits(name, is_bound=is_bound, isolated_by=isolated_by):
+        burst.refuse_if_set(annotations, because=because)
     if name is None:
+        if fixed is None:
+            own = burst.limited(own, annotations, settings)
+        if own.is_bursting:  # an instance limits its container itself
+            constraints = msgspec.structs.replace(constraints, card_kind="card")
         return GpuRequirements(own, constraints, fixed, own)
     found = find_claim(name)
     if found is None:
@@ -129,6 +138,7 @@ def read(
             PodReason.GpuClaimNotFound, f"GpuClaim {name} does not exist: create it in the pod's namespace"
         )
     claimed = claim.read_request(spec, own, name, found, settings, is_bound=is_bound)
+    claim_demands.check_isolation(found, name, isolated_by, containers=len(own.gpu_containers))
     _check_selector(spec, name, found)
     if fixed is not None and fixed.claim is None:  # admission would have marked it
         raise AllocationError(f"annotation {names.ALLOCATION} is not for GpuClaim {name}: remove it, or the claim")
@@ -139,7 +149,22 @@ def read(
         topology=claim_demands.topology(found, settings),
         fabric=claim_demands.fabric(found),
     )
-    return GpuRequirements(claimed.placed, constraints, fixed, own, claimed)
+    return GpuRequirements(_isolated(claimed.placed, isolated_by), constraints, fixed, own, claimed)
+
+
+def _isolated(request: PodRequest, isolated_by: Isolation) -> PodRequest:
+    if isolated_by is Isolation.NONE:
+        return request
+    return msgspec.structs.replace(request, isolation=isolated_by)
+
+
+def _why_no_limits(claim_name: str | None, *, is_bound: bool, isolated_by: Isolation) -> str:
+    """Return what decides about the limits of a pod in place of its annotation; empty if the annotation does."""
+    if claim_name is not None:
+        return f"GpuClaim {claim_name} says what the pod has of each card"
+    if is_bound:
+        return "GPUBindings say what the pod's application has of each card"
+    return "isolation mig asks for MIG instances, whose size is fixed" if isolated_by is Isolation.MIG else ""
 
 
 def _check_selector(spec: PodSpec, name: str, found: ClaimSpec) -> None:

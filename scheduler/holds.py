@@ -70,6 +70,17 @@ class Hold(msgspec.Struct, frozen=True):
         """Whether pods are evicted for it."""
         return self.cause != "patience"
 
+    def frees(self, node: str, charges: Iterable[Charge]) -> bool:
+        """Whether anything is free that it held once a pod has taken these shares of the cards of a node."""
+        taken = {each.uuid: each for each in charges} if node == self.node else {}
+        return any(
+            (its := taken.get(held.uuid)) is None
+            or held.memory_mib > its.memory_mib
+            or held.cores > its.cores
+            or held.whole > its.whole
+            for held in self.charges
+        )
+
 
 class Holds:
     """The holds by pod."""
@@ -127,35 +138,47 @@ class Holds:
         self._holds[hold.uid] = hold
         self._pods[hold.uid] = pod
         self._ledger.record(hold.reservation, hold.node, hold.charges)
-        self._node_cache.add_pod(_placeholder(pod, hold.reservation), hold.node, assumed=True)
+        self._node_cache.add_pod(_counted_pod(pod, hold.reservation), hold.node, assumed=True)
         self._charged.add_pod(hold.reservation, hold.key)
         if hold.gang is not None and hold.charges:
             self._of_gangs.add_pod(hold.reservation, hold.gang)
 
-    def release(self, uid: str) -> bool:
-        """Hold nothing for a pod any more; return whether anything was held."""
+    def release(self, uid: str) -> Hold | None:
+        """Hold nothing for a pod any more; return what was held."""
         hold = self._holds.pop(uid, None)
         if hold is None:
-            return False
+            return None
         del self._pods[uid]
         self._charged.remove_pod(hold.reservation)
         self._of_gangs.remove_pod(hold.reservation)
         self._ledger.release(hold.reservation)
         self._node_cache.remove_pod(hold.reservation)
-        return True
+        return hold
 
-    def release_taken(self, reservations: Container[str], node: str, charges: Iterable[Charge]) -> None:
+    def release_taken(self, reservations: Container[str], node: str, charges: Iterable[Charge]) -> list[Hold]:
         """Release those holds among some reservations, given by UID, of whose cards another pod takes a share.
 
-        A MIG instance is a share of its card, and a whole card takes all of its instances.
+        A MIG instance is a share of its card, and a whole card takes all of its instances. If the node may have no
+        more pods after that, a hold of the lowest rank there is released for its place. Return what was held.
         """
         own = tuple(charges)
         taken = {charge.uuid for charge in own}
         touched = taken | {charge.parent for charge in own}
-        for hold in self:
-            is_on = hold.reservation in reservations and hold.node == node
-            if is_on and any(charge.uuid in touched or charge.parent in taken for charge in hold.charges):
-                self.release(hold.uid)
+        on_node = [hold for hold in self if hold.reservation in reservations and hold.node == node]
+        released = [
+            hold for hold in on_node if any(charge.uuid in touched or charge.parent in taken for charge in hold.charges)
+        ]
+        for hold in released:
+            self.release(hold.uid)
+        row = self._ledger.row(node)
+        for hold in sorted(
+            (each for each in on_node if each not in released), key=lambda each: each.rank, reverse=True
+        ):
+            if row is None or not self._ledger.is_full(row):
+                break
+            self.release(hold.uid)
+            released.append(hold)
+        return released
 
     def reserved_for(self, uid: str) -> frozenset[str]:
         """Return the UID of the reservation of the hold for a pod, if there is one."""
@@ -167,7 +190,7 @@ class Holds:
         return frozenset(hold.reservation for hold in self if hold.rank > rank and (gang is None or hold.gang != gang))
 
 
-def _placeholder(pod: Pod, uid: str) -> Pod:
+def _counted_pod(pod: Pod, uid: str) -> Pod:
     """Return a pod that requests the same of its node, and has no labels that others could select."""
     meta = PodMeta(name=pod.metadata.name, namespace=pod.metadata.namespace, uid=uid)
     spec = PodSpec(

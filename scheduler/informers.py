@@ -12,6 +12,7 @@ from cluster.lease import Lease
 from cluster.resource import POD_DISRUPTION_BUDGETS, Resource
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.volume_binder import VolumeBinder
+from scheduler.expansion.expander import Expander
 from scheduler.objects import Node, Pod
 from scheduler.preemption.disruption_budgets import DisruptionBudgets
 from scheduler.resize.resizer import Resizer
@@ -116,6 +117,10 @@ class Informers:
         """Apply changes of nodes and pods to `locks` from now on."""
         self.nodes.add_handlers(on_upsert=locks.set_node, on_delete=locks.drop_node)
         self.pods.add_handlers(on_upsert=locks.set_pod, on_delete=locks.set_pod)
+
+    def feed_expander(self, expander: Expander) -> None:
+        """Show `expander` the pods by which it asks for nodes."""
+        self.pods.add_handlers(on_upsert=expander.set_pod, on_delete=expander.drop_pod)
 
     def feed_resizer(self, resizer: Resizer) -> None:
         """Notify `resizer` of changes of pods, which the state counts first."""

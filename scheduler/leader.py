@@ -52,6 +52,11 @@ class Leader:
         """The ledger of the current term, or None while this replica does not schedule."""
         return self.deciding.ledger if self.deciding is not None else None
 
+    @property
+    def holder(self) -> str:
+        """The identity of the replica that leads, as far as this one knows; otherwise empty."""
+        return self._election.holder
+
     async def run(self, ended: "asyncio.Future[None]") -> None:
         """Campaign and lead until `ended`, and release the Lease then."""
         while not ended.done():

@@ -6,10 +6,11 @@ from functools import lru_cache
 
 import msgspec
 
+from allocation import burst
 from allocation.bindings import binding
 from allocation.bindings.binding import ShareMode
 from allocation.limits import excess_of_annotations
-from allocation.names import CONSTRAINT_KEYS, MAX_NAME_LENGTH, NODE_KEYS, POD_KEYS, RESIZE, SHORT_KEYS
+from allocation.names import CONSTRAINT_KEYS, LIMITS, MAX_NAME_LENGTH, NODE_KEYS, POD_KEYS, RESIZE, SHORT_KEYS
 from allocation.pod import Resources
 from allocation.quantity import Quantity
 from allocation.wire.resize_record import LONGEST_WISH
@@ -88,6 +89,8 @@ class PodMeta(Meta, rename="camel", gc=False):
             self.annotations[key] = self.annotations[key][: MAX_NAME_LENGTH + 1]
         if RESIZE in self.annotations:
             self.annotations[RESIZE] = self.annotations[RESIZE][: LONGEST_WISH + 1]
+        if LIMITS in self.annotations:
+            self.annotations[LIMITS] = sys.intern(self.annotations[LIMITS][: burst.LONGEST + 1])
 
 
 class NodeMeta(Meta, gc=False):

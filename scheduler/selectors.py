@@ -28,9 +28,10 @@ def node_matcher(spec: PodSpec) -> Matcher:
         terms = _compile_terms(affinity.required)
 
     def matches(node: Node) -> bool:
-        labels = node.metadata.labels
-        if any(labels.get(key) != value for key, value in wanted):
-            return False
+        if wanted:
+            labels = node.metadata.labels
+            if any(labels.get(key) != value for key, value in wanted):
+                return False
         return terms is None or any(_holds(term, node) for term in terms)
 
     return matches

@@ -1,12 +1,17 @@
 """The settings of the scheduler."""
 
-import ipaddress
 import re
 from typing import Final, Literal
 
 import msgspec
 
+from allocation.names import SCHEDULER_NAME, SCHEDULER_NAMES
 from cluster.election import ElectionSettings
+from scheduler.assignment_settings import AssignmentSettings
+from scheduler.expander_settings import ExpanderSettings
+from scheduler.observation_settings import DraSettings, MeasurementSettings
+from scheduler.serving_settings import NamespaceApiSettings, ServingSettings
+from scheduler.ui_settings import UiSettings, is_loopback
 
 NETWORK_LEVELS: Final = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone", "nvidia.com/gpu.clique")
 """The node labels that name network blocks unless others are configured: regions, zones, NVLink domains."""
@@ -27,81 +32,26 @@ RigidBudgetsPolicy = Literal["keep", "violate"]
 
 
 class KubeSchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """In extender mode: the leader election of the kube-schedulers.
+    """The leader election of the kube-schedulers, in extender mode and where pods are handed over.
 
     Attributes:
         lease_namespace: the namespace of their Lease.
         lease_name: the name of their Lease; empty if a single kube-scheduler runs without leader election.
         identity: the part before `_` of the identity of this replica's kube-scheduler. Empty means the host name, which
             two containers of one pod share.
+        silent_seconds: where pods are handed over, for how long their Lease has not been renewed once none of them
+            runs. Before that, another one takes over a Lease, after its leaseDuration.
     """
 
     lease_namespace: str = "kube-system"
     lease_name: str = "kube-scheduler"
     identity: str = ""
-
-
-class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """TLS, and the callers that may use the API and, in extender mode, `/filter` and the other verbs.
-
-    Attributes:
-        certificate_file: the server's certificate in PEM; it is reloaded when the file changes. Empty serves without
-            TLS.
-        key_file: the key of the certificate.
-        client_ca_file: the authorities, in PEM, whose client certificates are accepted.
-        client_names: the common names of accepted client certificates; empty accepts any name.
-        users: the users that are accepted with a bearer token, which the API server reviews.
-        groups: the groups whose users are accepted with a bearer token.
-        webhook: in extender mode, whether admission is served on this port too, at `/webhook` and `/mutate`.
-        largest_body_mib: the limit for request bodies. 5,000 complete Node objects have about 50 MiB.
-    """
-
-    certificate_file: str = ""
-    key_file: str = ""
-    client_ca_file: str = ""
-    client_names: tuple[str, ...] = ()
-    users: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-    webhook: bool = False
-    largest_body_mib: int = 64
+    silent_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        """Refuse incomplete combinations."""
-        if bool(self.certificate_file) != bool(self.key_file):
-            raise ValueError("certificate_file and key_file go together: set both, or neither")
-        if not self.certificate_file and (self.client_ca_file or self.webhook):
-            raise ValueError("client_ca_file and webhook need TLS: set certificate_file and key_file")
-        if self.client_names and not self.client_ca_file:
-            raise ValueError("client_names needs client_ca_file")
-        if self.largest_body_mib < 1:
-            raise ValueError(f"largest_body_mib is {self.largest_body_mib}: it must be at least 1")
-
-    @property
-    def knows_callers(self) -> bool:
-        """Whether callers must authenticate."""
-        return bool(self.client_ca_file or self.users or self.groups)
-
-
-class NamespaceApiSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The API for users who have rights in one namespace: served with TLS to callers with a bearer token.
-
-    Attributes:
-        host: the address to listen on; empty means every address.
-        port: the port to listen on; 0 disables this API.
-        certificate_file: the server's certificate in PEM; it is reloaded when the file changes. Empty serves a
-            certificate that the process issues itself, for clients that do not verify it: the API server's proxy.
-        key_file: the key of the certificate.
-    """
-
-    host: str = ""
-    port: int = 0
-    certificate_file: str = ""
-    key_file: str = ""
-
-    def __post_init__(self) -> None:
-        """Refuse a certificate without its key."""
-        if bool(self.certificate_file) != bool(self.key_file):
-            raise ValueError("certificate_file and key_file go together: set both, or neither")
+        """Refuse a time in which a kube-scheduler that runs may not have renewed the Lease."""
+        if self.silent_seconds < 1:
+            raise ValueError(f"kube_scheduler.silent_seconds is {self.silent_seconds:g}: it must be at least 1")
 
 
 class ScoreWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -268,17 +218,6 @@ class GangSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"gangs.gather_seconds is {self.gather_seconds:g}: it must be above 0, and {most}")
 
 
-class DraSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What other drivers of dynamic resource allocation (DRA) do with the cards.
-
-    Attributes:
-        foreign_drivers: the DRA drivers whose devices may be our cards. What they have allocated is counted; an empty
-            list counts nothing.
-    """
-
-    foreign_drivers: tuple[str, ...] = ("gpu.nvidia.com",)
-
-
 class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The scheduler's section of the configuration file.
 
@@ -290,7 +229,8 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         probe_port: the port of that address; 0 disables it.
         serving: TLS, and the callers that may use the API and the verbs.
         namespace_api: the API for users who have rights in one namespace.
-        kube_scheduler: the leader election of the kube-schedulers, in extender mode.
+        ui: the page that shows people what the scheduler knows.
+        kube_scheduler: the leader election of the kube-schedulers that call this process.
         weights: in loop mode, how much the cards and each preference of a pod count when a node is chosen.
         network_levels: in loop mode, the node labels that name network blocks, from the widest level to the narrowest;
             pods of a gang prefer to share them. An empty list disables this.
@@ -307,20 +247,20 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
         longest_backoff_seconds: the longest such pause.
         patience_seconds: how long the first pod of a queue waits for other pods to end before cards are held for it;
             0 never holds any. A GpuQueue may set its own.
-        hold_idle_seconds: for how long cards are held for such a pod while none of the pods ends that have to; then the
-            next queue has its turn.
-        mig_request_timeout_seconds: how long an agent has to create a MIG instance; after a failure, no instance is
-            requested on the card for the same time.
+        hold_idle_seconds: for how long cards are held for such a pod while none of the pods ends that have to.
+        mig_request_timeout_seconds: how long an agent has to create a MIG instance, and a card's pause if it fails.
         missing_devices: what becomes of pods whose card their node does not have any more: `keep` records an event,
             `delete` deletes the pod as well, so that its controller creates another one.
-        missing_devices_delay_seconds: how long a term waits before it looks for such pods; after a reboot, drivers may
-            be ready later than the scheduler.
+        missing_devices_delay_seconds: how long a term waits before it looks for them: drivers may be ready later.
         missing_devices_period_seconds: how often it looks.
         preemption: whether and how pods of lower priority are evicted.
         consolidation: whether and how pods are moved, in loop mode.
+        expander: whether and how autoscalers are asked for nodes for pods that fit nowhere.
         gangs: how pods that get nodes together are scheduled.
         resize: whether running pods get the sizes that their users wish by annotation.
+        assignments: which indexes and host ports pods get on request.
         dra: what other drivers of dynamic resource allocation do with the cards.
+        measurements: what is read about what containers really use.
         election: the leader election of the scheduler's replicas.
         drain_seconds: how long the process waits for Bindings and events in progress before it exits.
     """
@@ -332,6 +272,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     probe_port: int = 0
     serving: ServingSettings = ServingSettings()
     namespace_api: NamespaceApiSettings = NamespaceApiSettings()
+    ui: UiSettings = UiSettings()
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     weights: ScoreWeights = ScoreWeights()
     network_levels: tuple[str, ...] = NETWORK_LEVELS
@@ -351,11 +292,19 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     missing_devices_period_seconds: float = 30.0
     preemption: PreemptionSettings = PreemptionSettings()
     consolidation: ConsolidationSettings = ConsolidationSettings()
+    expander: ExpanderSettings = ExpanderSettings()
     gangs: GangSettings = GangSettings()
     resize: bool = False
+    assignments: AssignmentSettings = AssignmentSettings()
     dra: DraSettings = DraSettings()
+    measurements: MeasurementSettings = MeasurementSettings()
     election: ElectionSettings = ElectionSettings()
     drain_seconds: float = 10.0
+
+    @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """The schedulerNames of pods that get their cards here; in extender mode kube-scheduler has one profile."""
+        return (SCHEDULER_NAME, *self.aliases) if self.extender else (*SCHEDULER_NAMES, *self.aliases)
 
     @property
     def moves_pods(self) -> bool:
@@ -365,23 +314,33 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     @property
     def is_private(self) -> bool:
         """Whether only processes on this host, or callers authenticated over TLS, can use the API."""
-        return _is_loopback(self.host) or bool(self.serving.certificate_file and self.serving.knows_callers)
+        return is_loopback(self.host) or bool(self.serving.certificate_file and self.serving.knows_callers)
 
     def __post_init__(self) -> None:
         """Refuse wrong labels, and an extender that is open to other hosts: a caller of `/bind` can allocate cards."""
         _check_network_levels(self.network_levels)
+        if self.ui.exposed and not self.namespace_api.port:
+            raise ValueError("ui.exposed needs a port with TLS and tokens: set namespace_api.port")
+        if self.extender and self.exposure:
+            raise ValueError(f"in extender mode {self.exposure}")
+
+    @property
+    def exposure(self) -> str:
+        """How others could call `/bind` without authentication, and the remedy; empty if they could not."""
         serving = self.serving
-        if self.extender and not _is_loopback(self.host):
-            if not serving.certificate_file:
-                raise ValueError(
-                    f"in extender mode other hosts can reach host {self.host!r}: set serving.certificate_file and"
-                    " serving.key_file, and the accepted callers, or set host to 127.0.0.1"
-                )
-            if not serving.knows_callers:
-                raise ValueError(
-                    f"in extender mode other hosts can reach host {self.host!r}, and anybody could call: set"
-                    " serving.client_ca_file, serving.users or serving.groups, or set host to 127.0.0.1"
-                )
+        if is_loopback(self.host):
+            return ""
+        if not serving.certificate_file:
+            return (
+                f"other hosts can reach host {self.host!r}: set serving.certificate_file and serving.key_file, and the"
+                " accepted callers, or set host to 127.0.0.1"
+            )
+        if not serving.knows_callers:
+            return (
+                f"other hosts can reach host {self.host!r}, and anybody could call: set serving.client_ca_file,"
+                " serving.users or serving.groups, or set host to 127.0.0.1"
+            )
+        return ""
 
 
 def _check_network_levels(levels: tuple[str, ...]) -> None:
@@ -390,10 +349,3 @@ def _check_network_levels(levels: tuple[str, ...]) -> None:
             raise ValueError(f"network_levels[{place}] is {level!r}: it must be the key of a label")
         if level in levels[:place]:
             raise ValueError(f"network_levels[{place}] is {level!r}, which is in the list already")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

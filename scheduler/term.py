@@ -13,12 +13,18 @@ from cluster import process
 from scheduler.api.consolidation import Consolidation
 from scheduler.api.evictions import Evictions
 from scheduler.api.queries import Queries
+from scheduler.assignments import Assignments
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.volume_binder import VolumeBinder
 from scheduler.consolidation.consolidator import Consolidator
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.dra import handed_over_pods
+from scheduler.expansion.expander import Expander
 from scheduler.extender.verbs import Extender
 from scheduler.informers import Informers
+from scheduler.kube_scheduler_lease import KubeSchedulerLease
+from scheduler.measurements.use_of_shares import UseOfShares
+from scheduler.objects import Pod
 from scheduler.preemption.preemptor import Preemptor
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.ledger_comparer import LedgerComparer
@@ -50,7 +56,9 @@ class LeaderTerm:
         is_deciding: whether the informers are complete and pods are being scheduled.
         is_wrong: whether the term has ended because its ledger differs from a recount.
         locks: the locks of nodes that HAMi's device plugin serves.
-        extender: the verbs by which kube-scheduler has pods scheduled; None where the loop schedules.
+        use: what pods really use of their cards; None if it is not read.
+        extender: the verbs by which kube-scheduler has pods scheduled; None without one.
+        kube_scheduler: the Lease of this kube-scheduler; None without one, or without an election.
     """
 
     def __init__(
@@ -61,14 +69,21 @@ class LeaderTerm:
         locks: NodeLocks,
         volumes: VolumeBinder | None,
         scheduling: Scheduling,
+        extender: Extender | None,
+        kube_scheduler: KubeSchedulerLease | None,
         preemptor: Preemptor,
         consolidator: Consolidator | None,
         comparer: LedgerComparer,
+        use: UseOfShares | None,
+        assignments: Assignments | None,
+        expander: Expander | None,
         chores: tuple[Callable[[], Coroutine[None, None, None]], ...],
     ) -> None:
         """Run `scheduling`, `preemptor` and `chores` concurrently until `comparer` ends; see `scheduler.term_builder`.
 
         `volumes` has the volumes of pods bound, and `consolidator` moves pods; None where kube-scheduler has the queue.
+        `assignments` are the numbers of pods; None where none are assigned.
+        `expander` asks for nodes; None unless that is switched on. `extender` and `kube_scheduler` are the attributes.
         """
         self._informers = informers
         self._cycle = cycle
@@ -77,9 +92,13 @@ class LeaderTerm:
         self._preemptor = preemptor
         self._consolidator = consolidator
         self._comparer = comparer
+        self.use = use
+        self._expander = expander
         self._chores = chores
+        self._assignments = assignments
         self.locks = locks
-        self.extender = scheduling if isinstance(scheduling, Extender) else None
+        self.extender = extender
+        self.kube_scheduler = kube_scheduler
         self.is_deciding = False
         self.is_wrong = False
 
@@ -87,6 +106,11 @@ class LeaderTerm:
     def state(self) -> ClusterState:
         """The state of the cluster as this term knows it."""
         return self._cycle.state
+
+    @property
+    def informers(self) -> Informers:
+        """The objects that this term reads."""
+        return self._informers
 
     @property
     def problem(self) -> str:
@@ -104,14 +128,30 @@ class LeaderTerm:
         consolidator = self._consolidator
         planner = consolidator.planner if consolidator is not None else None
         evictions = Evictions(self._preemptor.chooser, planner, self._preemptor.gang_chooser)
-        if self.extender is None:
-            return Queries(self._cycle, evictions, self._informers.pods)
-        return Queries(self._cycle, evictions, self._informers.pods, self.extender.waits_for_gang)
+        return Queries(
+            self._cycle,
+            evictions,
+            self._informers.pods,
+            self._waits_for,
+            use=self.use,
+            expansion=self._expander.note if self._expander is not None else lambda _: "",
+        )
+
+    def _waits_for(self, pod: Pod) -> str:
+        """Return why a pod of kube-scheduler waits whatever the nodes have, or an empty string."""
+        is_handed_over = self.state.is_handed_over(pod) and not pod.spec.node_name
+        silence = handed_over_pods.note(self.kube_scheduler) if is_handed_over and self.kube_scheduler else ""
+        return silence or (self.extender.waits_for_gang(pod) if self.extender is not None else "")
 
     @property
     def consolidation(self) -> Consolidation | None:
         """What moves pods when an administrator asks for it; None where kube-scheduler has the queue."""
         return Consolidation(self._consolidator, self._informers.pods) if self._consolidator is not None else None
+
+    @property
+    def assignments(self) -> tuple[Assignments, Callable[[str, str], Pod | None]] | None:
+        """The numbers of pods, and what returns a pod by its name and namespace; None where none are assigned."""
+        return (self._assignments, self._informers.pods.get) if self._assignments is not None else None
 
     async def run(self, *, wait_seconds: float) -> None:
         """Wait, read the state, and schedule until cancelled, the Lease is too old to be trusted, or the ledger wrong.
@@ -133,8 +173,8 @@ class LeaderTerm:
             )
             await self._preemptor.restore(self._informers.pods)
             self.is_deciding = True
-            moving = (self._consolidator.run,) if self._consolidator is not None else ()
-            working = [group.create_task(chore()) for chore in (*self._chores, self._preemptor.run, *moving)]
+            optional = [each.run for each in (self._consolidator, self._expander) if each is not None]
+            working = [group.create_task(chore()) for chore in (*self._chores, self._preemptor.run, *optional)]
             scheduling = group.create_task(self._scheduling.run())
             comparing = group.create_task(self._comparer.run())
             await asyncio.wait((scheduling, comparing), return_when=asyncio.FIRST_COMPLETED)

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from allocation.names import SCHEDULER_NAME
 from allocation.settings import AllocationSettings
 from cluster.api import Api
 from cluster.events import Recorder
+from scheduler import optional_parts
 from scheduler.binding.binder import Binder
 from scheduler.binding.binding_cycle import BindingCycle
 from scheduler.binding.bound_cards_check import BoundCardsCheck
@@ -17,28 +17,22 @@ from scheduler.binding.lease_reconciler import LeaseReconciler
 from scheduler.binding.lease_writes import LeaseWrites
 from scheduler.binding.node_locks import NodeLocks
 from scheduler.binding.plugin_binder import PluginBinder
-from scheduler.binding.volume_binder import VolumeBinder
-from scheduler.binding.volume_steps import Shown
 from scheduler.claims.writer import StatusWriter
 from scheduler.consolidation.consolidator import Consolidator
 from scheduler.consolidation.movable import Movable
 from scheduler.consolidation.planner import Planner
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.dra import reports
-from scheduler.dra.waiting_pods import WaitingPodReporter
-from scheduler.extender.gang_rehearsals import GangRehearsals
-from scheduler.extender.gathering import Gathering
-from scheduler.extender.offered_pods import OfferedPods
 from scheduler.extender.rejected_pods import RejectedPods
-from scheduler.extender.retries import Retries
-from scheduler.extender.verbs import Extender
 from scheduler.fairness.queue_reporter import QueueReporter
 from scheduler.fenced_api import FencedApi
-from scheduler.gang_scheduling.gang_binding import GangBinding
 from scheduler.gang_scheduling.gang_keeper import GangKeeper
 from scheduler.gang_scheduling.gang_scheduler import GangScheduler
 from scheduler.informers import Informers
+from scheduler.kube_scheduler_lease import KubeSchedulerLease
 from scheduler.loop import Loop
+from scheduler.measurements.agent_pods import AgentPods
+from scheduler.measurements.reader import MeasurementReader
 from scheduler.metrics.instruments import Metrics
 from scheduler.mig.writer import RequestWriter
 from scheduler.missing_devices.reconciler import MissingDeviceReconciler
@@ -54,6 +48,7 @@ from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.resize.resizer import Resizer
 from scheduler.settings import NO_PREFERENCES, SchedulerSettings
+from scheduler.side_by_side import LoopAndExtender
 from scheduler.state import kinds, uncounted_pods
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.ledger_comparer import LedgerComparer
@@ -71,11 +66,15 @@ def build_term(
     recorder: Recorder,
     metrics: Metrics,
     is_trusted: Callable[[], bool],
+    kube_scheduler: KubeSchedulerLease | None = None,
 ) -> LeaderTerm:
-    """Return a term that has read nothing yet; it binds with the leader's `token` as long as `is_trusted`."""
+    """Return a term that has read nothing yet; it binds with the leader's `token` as long as `is_trusted`.
+
+    `kube_scheduler` is the Lease of the kube-scheduler that it works with; None without one, or without an election.
+    """
     metrics.terms.inc()
     fenced = FencedApi(api, token=token, timeout_seconds=settings.request_timeout_seconds, is_trusted=is_trusted)
-    clock, names = time.monotonic, frozenset((SCHEDULER_NAME, *settings.aliases))
+    clock, names = time.monotonic, frozenset(settings.scheduler_names)
     weights = NO_PREFERENCES if settings.extender else settings.weights
     watched = Informers(
         api,
@@ -143,7 +142,9 @@ def build_term(
         metrics=metrics,
         on_reopened=lambda: queue.notify(ClusterEvent.NODE_OPENED),
     )
-    volume_binder = _volume_binder(fenced, watched=watched, state=state, metrics=metrics, settings=settings)
+    volume_binder = optional_parts.volume_binder(
+        fenced, watched=watched, state=state, metrics=metrics, settings=settings
+    )
     lease_writes = LeaseWrites(fenced, leases=state.device_leases)
     lease_keeper = LeaseKeeper(
         lease_writes,
@@ -164,45 +165,26 @@ def build_term(
     budgets = DisruptionBudgets()
     watched.feed_budgets(budgets)
     chooser = Chooser(state, Eligibility(state, budgets=budgets, settings=settings.preemption, unix=time.time))
+    for_kube_scheduler = optional_parts.kube_scheduler_parts(
+        api,
+        fenced,
+        watched=watched,
+        cycle=cycle,
+        binding_cycle=binding_cycle,
+        chooser=chooser,
+        rejected=rejected,
+        recorder=recorder,
+        metrics=metrics,
+        settings=settings,
+        lease=kube_scheduler,
+        is_trusted=is_trusted,
+    )
+    extender = for_kube_scheduler.extender if for_kube_scheduler is not None else None
     scheduling: Scheduling
-    for_kube_scheduler: tuple[Retries | WaitingPodReporter, ...] = ()
-    if settings.extender:
-        offered = OfferedPods(
-            api,
-            pods=watched.pods,
-            device_classes=state.device_classes,
-            names=names,
-            # Without the right to read the classes, any pod may have been allocated devices.
-            reads_live=lambda: state.device_classes.has_any or watched.device_classes.unavailable == "forbidden",
-        )
-        gathering = Gathering(
-            state,
-            binding_cycle,
-            GangBinding(binding_cycle, recorder=recorder, concurrent=settings.concurrent_binds, is_trusted=is_trusted),
-            rehearsals=GangRehearsals(cycle, changes=lambda: rejected.changes, metrics=metrics),
-            rejected=rejected,
-            metrics=metrics,
-            settings=settings.gangs,
-        )
-        scheduling = Extender(
-            state=state,
-            pods=offered,
-            cycle=cycle,
-            binding_cycle=binding_cycle,
-            metrics=metrics,
-            rejected=rejected,
-            chooser=chooser,
-            gathering=gathering,
-            is_trusted=is_trusted,
-        )
-        for_kube_scheduler = (
-            Retries(fenced, rejected=rejected, fits=scheduling.fits),
-            WaitingPodReporter(
-                state.device_classes, pods=watched.pods, names=names, recorder=recorder, is_trusted=is_trusted
-            ),
-        )
+    if extender is not None and settings.extender:
+        scheduling = extender
     else:
-        scheduling = Loop(
+        loop = Loop(
             queue=queue,
             cycle=cycle,
             binding_cycle=binding_cycle,
@@ -221,6 +203,7 @@ def build_term(
             concurrent_binds=settings.concurrent_binds,
             is_trusted=is_trusted,
         )
+        scheduling = LoopAndExtender(loop, extender) if extender is not None else loop
 
     # Preemption and consolidation.
     evictor = Evictor(fenced, recorder=recorder)
@@ -228,8 +211,8 @@ def build_term(
         chooser,
         evictor,
         gang_chooser=GangChooser(chooser, cycle) if not settings.extender else None,
-        waiting=rejected.waiting if settings.extender else waiting_pod.of_queue(state),
-        still_waits=rejected.waits if settings.extender else lambda pod: queue.get(pod.uid) is not None,
+        waiting=optional_parts.waiting_pods(state, rejected),
+        still_waits=optional_parts.still_waits(state, rejected),
         metrics=metrics,
         settings=settings.preemption,
         clock=clock,
@@ -266,8 +249,9 @@ def build_term(
     statuses = StatusWriter(fenced, state.claims)
     queues = QueueReporter(state.fair_share, lambda: queue.waiting, settings=allocation, recorder=recorder)
     queue_statuses = PacedStatusWriter(fenced, queues, turn=state.turn)
-    quotas = QuotaReporter(state.quotas, settings=allocation, recorder=recorder)
-    quota_statuses = PacedStatusWriter(fenced, quotas, turn=state.turn)
+    quota_statuses = PacedStatusWriter(
+        fenced, QuotaReporter(state.quotas, settings=allocation, recorder=recorder), turn=state.turn
+    )
     reconciler = LeaseReconciler(
         fenced,
         lease_writes,
@@ -294,9 +278,15 @@ def build_term(
         idle_seconds=settings.hold_idle_seconds,
         is_trusted=is_trusted,
     )
-    resizers = (Resizer(fenced, state=state, recorder=recorder),) if settings.resize else ()
+    resizers = (Resizer(fenced, state=state, recorder=recorder, metrics=metrics),) if settings.resize else ()
     for resizer in resizers:
         watched.feed_resizer(resizer)
+    reader = MeasurementReader(
+        state.ledger,
+        AgentPods(api, relist_seconds=settings.relist_seconds),
+        settings=settings.measurements,
+        clock=clock,
+    )
     comparer = LedgerComparer(
         api,
         state=state,
@@ -311,30 +301,26 @@ def build_term(
         locks=locks,
         volumes=volume_binder,
         scheduling=scheduling,
+        extender=extender,
+        kube_scheduler=kube_scheduler,
         preemptor=preemptor,
         consolidator=consolidator if settings.moves_pods else None,
         comparer=comparer,
+        use=reader.use,
+        assignments=optional_parts.assignments(watched, settings.assignments),
+        expander=optional_parts.expander(
+            fenced,
+            watched=watched,
+            state=state,
+            rejected=rejected,
+            recorder=recorder,
+            metrics=metrics,
+            settings=settings,
+        ),
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
-            *(reconciler.run, missing_devices.run, patience.run, keeper.run),
-            *(each.run for each in (*for_kube_scheduler, *resizers)),
+            *(reconciler.run, missing_devices.run, patience.run, keeper.run, reader.run),
+            *(each.run for each in resizers),
+            *(each.run for each in (for_kube_scheduler.reporters if for_kube_scheduler is not None else ())),
         ),
     )
-
-
-def _volume_binder(
-    fenced: FencedApi, *, watched: Informers, state: ClusterState, metrics: Metrics, settings: SchedulerSettings
-) -> VolumeBinder | None:
-    """Return the binder of volumes, or None in extender mode, where kube-scheduler binds them."""
-    if not watched.has_storage:
-        return None
-    shown = Shown(
-        claim=watched.find_volume_claim,
-        volume=watched.find_volume,
-        node=watched.nodes.get,
-        pod=watched.pods.get,
-        migrated=lambda node: state.volumes.objects.csi_facts(node).migrated,
-    )
-    binder = VolumeBinder(fenced, shown=shown, metrics=metrics, timeout_seconds=settings.volume_bind_timeout_seconds)
-    watched.feed_volume_binder(binder)
-    return binder

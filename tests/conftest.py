@@ -15,7 +15,7 @@ import pytest
 import uvloop
 from hypothesis import settings
 
-from lab import binaries, containerd, helm_binary, promtool_binary, scheduling
+from lab import binaries, containerd, helm_binary, karpenter_binary, promtool_binary, scheduling
 from lab import control_plane as control_plane_module
 from lab import real_node as real_node_module
 from lab.errors import LabError
@@ -38,7 +38,7 @@ os.environ.setdefault("GOGC", "400")
 os.environ.setdefault("GOMEMLIMIT", "1GiB")
 
 CLUSTER_MARKS = frozenset({"apiserver", "kubelet", "helm", "image"})
-PROGRAM_MARKS = CLUSTER_MARKS | {"promtool"}
+PROGRAM_MARKS = CLUSTER_MARKS | {"promtool", "karpenter"}
 TEARDOWN_S = 300
 
 # The duration of an example depends on the load of the machine; pytest-timeout ends a test that hangs.
@@ -74,11 +74,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown() -> Generator[None]:
-    """End a process whose test does not end: pytest-timeout counts no longer once the test has failed."""
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """End the labs that are needed no more, and a process whose test does not end.
+
+    pytest-timeout counts no longer once the test has failed.
+    """
     faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=sys.__stderr__)
     try:
-        return (yield)
+        result = yield
+        if isinstance(item, pytest.Function):
+            labs.end_unneeded(item, nextitem)
+        return result
     finally:
         faulthandler.cancel_dump_traceback_later()
 
@@ -115,6 +121,9 @@ def _build(marks: Collection[str], *, report: Callable[[str], None]) -> None:
             binaries.provide_for_dra(Path(folder), report=report)
         if "kubelet" in marks and not real_node_module.unsupported():
             containerd.provide(Path(folder), report=report)
+    if "karpenter" in marks:
+        with contextlib.suppress(LabError):
+            karpenter_binary.provide(report=report)
     if "helm" in marks:
         with contextlib.suppress(LabError):
             for module in (helm_binary.HELM_3, helm_binary.HELM_4):

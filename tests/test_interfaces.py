@@ -9,6 +9,7 @@ import pytest
 from allocation import limits, names
 from allocation.allocation import Allocation, CardShare
 from allocation.fabric import VARIABLES
+from allocation.isolation import Isolation
 from allocation.settings import ResourceNames
 from allocation.wire import environment
 from allocation.wire.record import decode
@@ -33,9 +34,10 @@ def test_every_documented_key_exists() -> None:
 
 
 def test_every_variable_is_documented_with_its_key() -> None:
-    """The page shows each variable of a container with one card, and of the fabric, next to its annotation key."""
-    for name, key in environment.references("main", 1, fabric=VARIABLES).items():
-        assert f"| `{name}` | `{key}` |" in PAGE
+    """The page shows each variable of a container with one card, of the fabric and of isolations, next to its key."""
+    for isolation in Isolation:
+        for name, key in environment.references("main", 1, fabric=VARIABLES, isolation=isolation).items():
+            assert f"| `{name}` | `{key}` |" in PAGE
 
 
 @pytest.mark.parametrize("name", ResourceNames().managed())

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from allocation.reason_words import WORDS
 from allocation.reasons import CardReason, NodeReason, PodReason
 from allocation.steps import finish
-from cli.explain.reason_words import WORDS
 from scheduler.cycle.result import Unschedulable
 from tests.scheduler.support.builders import node, pod, state
 from tests.scheduler.support.scheduling import schedule

@@ -184,6 +184,7 @@ def test_page_names_each_policy_that_exists() -> None:
             "hami-nodes",
             "gpubindings/writers",
             "missing-devices",
+            "expander",
             "rigid-budgets",
             "dra-guard",
             "resize",

@@ -68,8 +68,9 @@ class Admission:
         claims: ClaimLookup,
         memberships: MembershipLookup | None,
         bindings: BindingLookup | None,
+        isolation_of: Callable[[str], str] = lambda _: "",
     ) -> None:
-        """Use these settings; `quotas` returns the quotas of a namespace.
+        """Use these settings; `quotas` returns the quotas of a namespace, `isolation_of` its label for isolation.
 
         `memberships` are None where no GpuQueue counts, and `bindings` where no GPUBinding does.
         """
@@ -77,6 +78,7 @@ class Admission:
         self._claims = claims
         self._memberships = memberships
         self._bindings = bindings
+        self._isolation_of = isolation_of
         self._allocation = allocation
         self._settings = settings
         self._mutations = MutationCache(allocation=allocation, settings=settings)
@@ -160,6 +162,7 @@ class Admission:
             claim=self._claim(pod, request, reads),
             bound=self._bound(pod, request),
             membership=self._membership(pod, request),
+            isolation=self._isolation_of(request.namespace),
         )
 
     def _complete(self, request: Request, reads: Mapping[str, ReadClaim]) -> Mutation:
@@ -193,6 +196,7 @@ class Admission:
                 quotas=self._quotas(request.namespace),
                 claim=self._claim(pod, request, reads),
                 membership=self._membership(pod, request),
+                isolation=self._isolation_of(request.namespace),
             )
         except (ForbiddenNowError, UnavailableClaimError) as error:
             return Mutation(warnings=(f"{template.field}: no pod can be created of it now: {error}",))

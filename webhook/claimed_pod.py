@@ -17,7 +17,7 @@ from allocation.errors import InvalidFieldError
 from allocation.pod import Resources
 from allocation.quantity import Quantity
 from allocation.request import PodRequest, read_request, requests_gpu
-from allocation.settings import AllocationSettings
+from allocation.settings import AllocationSettings, ResourceNames
 from allocation.wire import environment
 from webhook.patch import Operation, add, pointer
 from webhook.resources import GpuContainer, stated_resources
@@ -118,7 +118,7 @@ def prepare(
                 f"GpuClaim {name}: no container requests {settings.resources.count}, so only {main} gets the cards",
             )
     given = {each: str(amount) for each, amount in gpu_claim.resources(claim.devices, settings).items()}
-    completed = _completed(pod.spec, gpu_containers, given)
+    completed = _completed(pod.spec, gpu_containers, given, settings.resources)
     request = read_request(completed, settings)
     placed = gpu_claim.read_request(completed, request, name, claim, settings).placed
     demand = claim_demands.fabric(claim)
@@ -173,14 +173,21 @@ def _main_container(pod: Pod, name: str, settings: AllocationSettings) -> str:
     return named if named is not None and named in willing else willing[0]
 
 
-def _completed(spec: PodSpec, gpu_containers: Collection[str], given: Mapping[str, str]) -> PodSpec:
-    """Return `spec` with what its GPU containers get by the claim and do not state."""
+def _completed(
+    spec: PodSpec, gpu_containers: Collection[str], given: Mapping[str, str], resources: ResourceNames
+) -> PodSpec:
+    """Return `spec` with what its GPU containers get by the claim and do not state.
+
+    TFLOPs contradict every claim, so no cores are added to them: the error is to name what the container states.
+    """
 
     def complete(container: PodContainer) -> PodContainer:
         if container.name not in gpu_containers:
             return container
         limits, requests = container.resources.limits, container.resources.requests
-        return msgspec.structs.replace(container, resources=Resources({**given, **(limits or {})}, requests))
+        hidden = resources.cores if resources.tflops in stated_resources(container) else ""
+        added = {name: amount for name, amount in given.items() if name != hidden}
+        return msgspec.structs.replace(container, resources=Resources({**added, **(limits or {})}, requests))
 
     return msgspec.structs.replace(
         spec,

@@ -36,6 +36,7 @@ class ClusterAdmission:
             claims=self._claims,
             memberships=self._queues,
             bindings=self._bindings,
+            isolation_of=self._queues.isolation,
         )
 
     @property

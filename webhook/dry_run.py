@@ -42,10 +42,11 @@ def admit(
     find_membership: FindMembership,
     find_bound: FindBound,
     namespace: str = "",
+    isolation: str = "",
 ) -> Mutation:
     """Change the manifest `pod` in place as admission would, and return the mutation.
 
-    `namespace` is only for messages.
+    `namespace` is only for messages, `isolation` is its label for pods that choose none.
 
     Raises:
         UnreadablePodError: `pod` is not a pod.
@@ -67,6 +68,7 @@ def admit(
         claim=claim,
         bound=find_bound(decoded.metadata.labels or {}),
         membership=find_membership(decoded.metadata.labels or {}),
+        isolation=isolation,
     )
     if mutation.operations:
         jsonpatch.apply_patch(pod, msgspec.to_builtins(mutation.operations), in_place=True)
@@ -113,6 +115,7 @@ def dry_run(
                 Granted.of_labels, namespace=namespace, find_bindings=find_bindings, settings=allocation.bindings
             ),
             namespace=namespace,
+            isolation=(labels or {}).get(names.ISOLATION, ""),
         )
         return (*mutation.warnings, *(_gang_warnings(_decode(manifest), find_claim) if mutation.is_ours else ()))
     except UnreadablePodError as error:

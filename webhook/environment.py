@@ -8,14 +8,17 @@ from functools import lru_cache
 from typing import Final
 
 from allocation import variables
+from allocation.isolation import Isolation
 from allocation.wire import environment
 from webhook.patch import Operation, add, pointer, remove, replace
 from webhook.resources import GpuContainer
 from webhook.review import EnvironmentEntry, PodContainer
 
 
-def entries(container: PodContainer, prepared: GpuContainer) -> list[EnvironmentEntry]:
-    """Return the entries of a GPU container; do not modify them, because containers share them.
+def entries(container: PodContainer, prepared: GpuContainer, isolation: Isolation) -> list[EnvironmentEntry]:
+    """Return the entries of a GPU container of a pod with this isolation.
+
+    Do not modify them, because containers share them.
 
     Each reads an annotation that comes with the Binding, except for constants, whose values are known already. A
     variable of the node's fabric gives no card, so the container's own entry for it is left alone.
@@ -23,17 +26,19 @@ def entries(container: PodContainer, prepared: GpuContainer) -> list[Environment
     own = {entry.get("name") for entry in container.env or ()} if prepared.fabric else set()
     fabric = tuple(name for name in prepared.fabric if name not in own)
     constants = ({"name": name, "value": value} for name, value in prepared.constants.items())
-    return [*_references(container.name, prepared.cards, fabric), *constants]
+    return [*_references(container.name, prepared.cards, fabric, isolation), *constants]
 
 
 @lru_cache(maxsize=1024)
-def _references(container: str, cards: int, fabric: tuple[str, ...]) -> tuple[EnvironmentEntry, ...]:
+def _references(
+    container: str, cards: int, fabric: tuple[str, ...], isolation: Isolation
+) -> tuple[EnvironmentEntry, ...]:
     return tuple(
         {
             "name": name,
             "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{key}']"}},
         }
-        for name, key in environment.references(container, cards, fabric=fabric).items()
+        for name, key in environment.references(container, cards, fabric=fabric, isolation=isolation).items()
     )
 
 

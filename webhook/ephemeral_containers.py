@@ -35,7 +35,7 @@ def mutate(pod: Pod, *, old_pod: Pod) -> Mutation:
 
 def is_managed(pod: Pod) -> bool:
     """Whether admission prepared `pod`: our scheduler places it, or its environment reads what our scheduler writes."""
-    return pod.spec.scheduler_name == names.SCHEDULER_NAME or any(
+    return pod.spec.scheduler_name in names.SCHEDULER_NAMES or any(
         f".{names.ENVIRONMENT_DOMAIN}/" in _field_path(entry)
         for container in (*pod.spec.init_containers, *pod.spec.containers)
         for entry in container.env or ()

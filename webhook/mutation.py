@@ -8,15 +8,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from allocation import limits, names, precedence
+from allocation import burst, limits, names, precedence
 from allocation.allocation import Allocation
 from allocation.bindings.granted import Granted
 from allocation.claim import ClaimSpec
 from allocation.constraints import read_constraints
+from allocation.isolation import Isolation
 from allocation.precedence import Decision
 from allocation.request import PodRequest, ignored_percentages, read_request, requests_gpu
 from allocation.settings import AllocationSettings
-from webhook import bound_pod, claimed_pod, environment, near_misses, resources, resreq, security, static_allocation
+from webhook import (
+    bound_pod,
+    claimed_pod,
+    environment,
+    isolations,
+    near_misses,
+    resources,
+    resreq,
+    security,
+    static_allocation,
+)
 from webhook.claimed_pod import NamedClaim
 from webhook.membership import Membership
 from webhook.patch import Operation, add, pointer
@@ -74,11 +85,13 @@ def mutate(
     claim: ClaimSpec | None,
     bound: Granted | None = None,
     membership: Membership | None = None,
+    isolation: str = "",
 ) -> Mutation:
     """Return the mutation of `pod`, which `username` creates in a namespace with `quotas`.
 
     `claim` is the GpuClaim that `claim_name` returns the name of; None where it does not exist, or the pod needs none.
-    `bound` is what GPUBindings say about the pod, `membership` the GpuQueue that it names.
+    `bound` is what GPUBindings say about the pod, `membership` the GpuQueue that it names, and `isolation` the label
+    of its namespace for pods that choose none.
 
     Raises:
         ForbiddenPodError: the pod may not be created as it is.
@@ -103,15 +116,21 @@ def mutate(
         claim=claimed.name if claimed is not None else "",
         devices=claimed.spec.devices if claimed is not None else None,
     )
+    _check_limits(annotations, decision)
     stated = pod.spec
     pod, claimed, amount = _with_bound_memory(pod, claimed, decision, allocation)
     prepared = _prepare(pod, decision.static, claimed, settings=allocation, quotas=quotas)
     if not prepared.containers:
         return _without_gpus(pod, required, membership, prepared.warnings)
     _forbid(limits.excess_of_gpu_containers(len(prepared.containers)))
+    chosen = isolations.choose(annotations, claimed, of_namespace=isolation, settings=settings)
+    isolations.check(chosen, claimed, containers=len(prepared.containers))
     if prepared.placed is not None:
         # What the scheduler could never place is refused now: unreadable constraints, and more than the quotas allow.
-        read_constraints(annotations, allocation)
+        constraints = read_constraints(annotations, allocation)
+        if prepared.placed.is_bursting and (constraints.modes == "mig" or chosen is Isolation.MIG):
+            asking = names.MODE if constraints.modes == "mig" else f"isolation {chosen}"
+            burst.refuse_if_set(annotations, because=f"{asking} asks for MIG instances, whose size is fixed")
         quotas.check(
             prepared.placed, allocation, is_bound=decision.granted is not None, is_instance=decision.is_instance
         )
@@ -119,9 +138,10 @@ def mutate(
     _check_node(pod.spec, static)
     operations = [
         *(required or ()),
-        *_spec_operations(pod.spec, settings),
+        *_spec_operations(pod.spec, allocation, settings),
         *claimed_pod.node_selector(pod.spec, claimed),
-        *_annotation_operations(annotations, prepared.static, claimed),
+        *isolations.annotation_operations(pod.metadata.annotations, chosen),
+        *_annotation_operations(annotations, prepared.static, claimed, chosen),
         *bound_pod.annotation_operations(annotations, decision.granted),
         *bound_pod.resource_operations(stated, allocation, amount=amount),
     ]
@@ -129,12 +149,27 @@ def mutate(
         *_admitted(membership),
         *prepared.warnings,
         *_grace_warnings(pod.spec, settings),
+        *isolations.warnings(pod.spec, prepared.containers, chosen),
         *bound_pod.warnings(stated, annotations, decision, allocation, amount=amount),
     ]
-    for changes, more in _container_changes(stated, prepared.containers):
+    for changes, more in _container_changes(stated, prepared.containers, chosen):
         operations += changes
         warnings += more
     return Mutation(tuple(operations), tuple(warnings), has_gpus=True)
+
+
+def _check_limits(annotations: Mapping[str, str], decision: Decision) -> None:
+    """Refuse limits of a pod's own where a static allocation, a claim or a binding says what the pod has of each card.
+
+    Raises:
+        AllocationError: the pod has some.
+    """
+    if decision.static is not None:
+        burst.refuse_if_set(annotations, because=f"annotation {names.ALLOCATION} says what the pod has of each card")
+    if decision.granted is not None:
+        burst.refuse_if_set(annotations, because="GPUBindings say what the pod's application has of each card")
+    if names.CLAIM in annotations:
+        burst.refuse_if_set(annotations, because="the pod's GpuClaim says what it has of each card")
 
 
 def _with_requirement(
@@ -168,7 +203,7 @@ def _without_gpus(
     """Return the mutation of a pod without a GPU, which is ours if what it requires was written in one line."""
     if required is None:
         return Mutation(warnings=warnings)
-    return Mutation((*required, *_scheduler(pod.spec)), (*_admitted(membership), *warnings))
+    return Mutation((*required, *_scheduler(pod.spec, names.SCHEDULER_NAME)), (*_admitted(membership), *warnings))
 
 
 def _admitted(membership: Membership | None) -> tuple[str, ...]:
@@ -191,7 +226,7 @@ def _skip_reason(pod: Pod, *, username: str, settings: WebhookSettings) -> str:
     if labels.get(names.HAMI_WEBHOOK_LABEL) == "ignore":
         return f"label {names.HAMI_WEBHOOK_LABEL}: ignore opts it out"
     scheduler = pod.spec.scheduler_name or ""
-    if scheduler not in (*_DEFAULT_SCHEDULERS, names.SCHEDULER_NAME, *settings.aliases, *settings.takeover):
+    if scheduler not in (*_DEFAULT_SCHEDULERS, *names.SCHEDULER_NAMES, *settings.aliases, *settings.takeover):
         return f"spec.schedulerName {scheduler!r} selects another scheduler"
     if MIRROR in (pod.metadata.annotations or {}) and username.startswith(_NODE_USER):
         # Its kubelet runs it even if it is refused here. Once in the API, it at least closes its node for placements.
@@ -239,7 +274,9 @@ def _from_claim(pod: Pod, static: Allocation | None, claimed: NamedClaim, *, set
 def _from_request(pod: Pod, *, settings: AllocationSettings, quotas: Quotas) -> _Prepared:
     """Prepare a pod that the scheduler will place."""
     near_misses.refuse(pod.spec, settings)
+    near_misses.refuse_unequal(pod.spec, settings)
     spec, request = quotas.completed(pod.spec, read_request(pod.spec, settings), settings)
+    request = burst.limited(request, pod.metadata.annotations or {}, settings) if request else request
     containers = {
         container.name: resources.from_request(container, container_request, settings)
         for container, container_request in zip(_containers(spec), request.containers, strict=True)
@@ -290,13 +327,14 @@ def _check_node(spec: PodSpec, static: Allocation | None) -> None:
     )
 
 
-def _scheduler(spec: PodSpec) -> Iterator[Operation]:
-    if spec.scheduler_name != names.SCHEDULER_NAME:
-        yield add(pointer("spec", "schedulerName"), names.SCHEDULER_NAME)
+def _scheduler(spec: PodSpec, name: str) -> Iterator[Operation]:
+    if spec.scheduler_name != name:
+        yield add(pointer("spec", "schedulerName"), name)
 
 
-def _spec_operations(spec: PodSpec, settings: WebhookSettings) -> Iterator[Operation]:
-    yield from _scheduler(spec)
+def _spec_operations(spec: PodSpec, allocation: AllocationSettings, settings: WebhookSettings) -> Iterator[Operation]:
+    is_handed_over = allocation.hands_over and bool(spec.resource_claims)
+    yield from _scheduler(spec, names.HAND_OVER_NAME if is_handed_over else names.SCHEDULER_NAME)
     if settings.runtime_class_name and not spec.runtime_class_name:
         yield add(pointer("spec", "runtimeClassName"), settings.runtime_class_name)
     if (seconds := _grace_seconds(spec, settings)) != spec.termination_grace_period_seconds:
@@ -325,16 +363,17 @@ def _grace_warnings(spec: PodSpec, settings: WebhookSettings) -> Iterator[str]:
 
 
 def _annotation_operations(
-    annotations: Mapping[str, str], static: Allocation | None, claimed: NamedClaim | None
+    annotations: Mapping[str, str], static: Allocation | None, claimed: NamedClaim | None, isolation: Isolation
 ) -> Iterator[Operation]:
     if static is not None:
         visible_as = claimed.spec.devices.visible_as if claimed is not None else "UUID"
-        for key, value in static_allocation.annotations(annotations, static, visible_as=visible_as).items():
+        derived = static_allocation.annotations(annotations, static, visible_as=visible_as, isolation=isolation)
+        for key, value in derived.items():
             yield add(pointer("metadata", "annotations", key), value)
 
 
 def _container_changes(
-    spec: PodSpec, prepared: Mapping[str, GpuContainer]
+    spec: PodSpec, prepared: Mapping[str, GpuContainer], isolation: Isolation
 ) -> Iterator[tuple[Iterable[Operation], Iterable[str]]]:
     """Iterate over the operations and the warnings of each part of each container."""
     for kind, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
@@ -346,5 +385,5 @@ def _container_changes(
             else:
                 yield resources.operations(container, at=at, prepared=gpu_container), ()
                 cards = gpu_container.cards
-                wanted = environment.entries(container, gpu_container)
+                wanted = environment.entries(container, gpu_container, isolation)
             yield environment.changes(container, at=at, cards=cards, wanted=wanted)

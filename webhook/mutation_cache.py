@@ -1,8 +1,8 @@
 """Caches mutations: pods of one template differ only in fields that admission does not read, so one mutation fits all.
 
-A mutation is a pure function of the fields that are read here of a pod, of its creator, of the quotas of its namespace,
-of its GpuClaim, of its GpuQueue and of what GPUBindings say about it. The cache key is a digest of exactly these, so
-the cache keeps no user data in its keys, and a pod that differs in any of them is mutated on its own.
+A mutation is a pure function of the fields that are read here of a pod, of its creator, of the quotas and the isolation
+of its namespace, of its GpuClaim, of its GpuQueue and of what GPUBindings say about it. The cache key is a digest of
+exactly these, so the cache keeps no user data in its keys, and a pod that differs in any of them is mutated on its own.
 """
 
 from hashlib import blake2b
@@ -76,13 +76,15 @@ class MutationCache:
         claim: ClaimSpec | None,
         bound: Granted | None = None,
         membership: Membership | None = None,
+        isolation: str = "",
     ) -> EncodedMutation:
         """Return the encoded result of `webhook.mutation.mutate` for `pod`, with the warnings about its gang.
 
         Raises what `mutate` raises, and for a pod of ours also an AllocationError for a gang that cannot be read.
         """
         relevant = _relevant_fields(pod)
-        digest = blake2b(_encode_key((username, quotas, claim, bound, membership, relevant)), digest_size=16).digest()
+        key = (username, quotas, claim, bound, membership, isolation, relevant)
+        digest = blake2b(_encode_key(key), digest_size=16).digest()
         mutation = self._mutations.get(digest)
         if mutation is None:
             mutation = encode(
@@ -95,6 +97,7 @@ class MutationCache:
                     claim=claim,
                     bound=bound,
                     membership=membership,
+                    isolation=isolation,
                 )
             )
             if len(bytes(mutation.patch)) <= _MAX_PATCH_BYTES:

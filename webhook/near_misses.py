@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from typing import Final
 
-from allocation.errors import InvalidFieldError
-from allocation.names import MODE
+from allocation import quantity
+from allocation.errors import AllocationError, InvalidFieldError
+from allocation.names import LIMITS, MODE
+from allocation.quantity import Quantity
 from allocation.settings import AllocationSettings
 from allocation.similar_names import closest
 from webhook.resources import stated_resources
@@ -33,6 +35,30 @@ def refuse(spec: PodSpec, settings: AllocationSettings) -> None:
                 )
 
 
+def refuse_unequal(spec: PodSpec, settings: AllocationSettings) -> None:
+    """Refuse a container whose limit of memory or compute differs from its request, and say how that is written.
+
+    The API server would refuse it as well, but does not know the annotation.
+
+    Raises:
+        InvalidFieldError: the message names the resource and the annotation.
+    """
+    resources = settings.resources
+    for field, container in _containers(spec):
+        limits, requests = container.resources.limits or {}, container.resources.requests or {}
+        for name, key in ((resources.memory, "gpumem"), (resources.cores, "gpucores")):
+            if name in limits and name in requests and not _are_equal(limits[name], requests[name]):
+                raise InvalidFieldError(
+                    field=f'{field}.resources.requests["{name}"]',
+                    value=requests[name],
+                    expected="Kubernetes wants the request of such a resource to equal its limit",
+                    remedy=(
+                        f"write {requests[name]} in both, and the limit as annotation"
+                        f' {LIMITS}: {{"{container.name}":{{"{key}":{limits[name]}}}}}'
+                    ),
+                )
+
+
 def of_device_plugin(spec: PodSpec, settings: AllocationSettings) -> Iterator[str]:
     """Iterate over warnings about resources that only NVIDIA's device plugin offers, with what to write instead."""
     names = settings.resources
@@ -49,6 +75,14 @@ def of_device_plugin(spec: PodSpec, settings: AllocationSettings) -> Iterator[st
                     f"{field}: {name} is a resource of NVIDIA's device plugin, and the pod waits unless a node has that"
                     f" plugin: {instead}"
                 )
+
+
+def _are_equal(left: Quantity, right: Quantity) -> bool:
+    """Whether two amounts are equal, however they are written; those that cannot be read are left to others."""
+    try:
+        return left == right or quantity.parse(left) == quantity.parse(right)
+    except AllocationError:
+        return True
 
 
 def _containers(spec: PodSpec) -> Iterator[tuple[str, PodContainer]]:

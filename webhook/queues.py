@@ -1,10 +1,15 @@
-"""The GpuQueues that pods name. Only the local copy is asked: the scheduler decides in any case."""
+"""The GpuQueues that pods name, and the labels of their namespaces.
+
+Only the local copy is asked: the scheduler decides about queues in any case, and a policy in the API server refuses a
+pod that was admitted before the label of its namespace was known here.
+"""
 
 from collections.abc import Mapping
 
 import msgspec
 
 from allocation.fairness.queue_spec import QueueSpec
+from allocation.names import ISOLATION
 from cluster.api import Api
 from cluster.gpu_queue import GpuQueue
 from cluster.informer import Informer
@@ -43,6 +48,11 @@ class ClusterQueues:
         found = self.namespaces.get(namespace)
         of_namespace = found.metadata.labels if found is not None else None
         return Membership.of_labels(labels, namespace, of_namespace=of_namespace, find_queue=self._find)
+
+    def isolation(self, namespace: str) -> str:
+        """Return the label of a namespace that says what enforces the limits of its pods; empty without one."""
+        found = self.namespaces.get(namespace)
+        return found.metadata.labels.get(ISOLATION, "") if found is not None else ""
 
     def _find(self, name: str) -> QueueSpec | None:
         queue = self.queues.get(name)

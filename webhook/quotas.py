@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allocation import per_pod_quota, quota
+from allocation import burst, per_pod_quota, quota
 from allocation.errors import InvalidFieldError
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.per_pod_quota import Default
 from allocation.pod import Resources
+from allocation.quota import Burst
 from allocation.request import PodRequest, read_request
 from allocation.settings import AllocationSettings
 from webhook.resources import stated_resources
@@ -38,6 +39,8 @@ class Quotas(msgspec.Struct, frozen=True):
             ForbiddenNowError: it requests more than one pod may have, or than all pods may have together, or leaves out
                 an amount that a quota limits.
         """
+        if not self.resource_quotas and not self.gpu_quotas:
+            return
         if not is_bound:
             self._check_amounts(request, settings, is_instance=is_instance)
         for name, spec in sorted(self.gpu_quotas.items()):
@@ -50,7 +53,7 @@ class Quotas(msgspec.Struct, frozen=True):
     def _check_amounts(self, request: PodRequest, settings: AllocationSettings, *, is_instance: bool) -> None:
         if excess := per_pod_quota.exceeded(request, self.gpu_quotas, settings, is_instance=is_instance):
             raise ForbiddenNowError(f"exceeding quota: {excess}; request less, or have the quota raised")
-        headroom = self._limits(settings)
+        headroom = self._limits(settings, burst.of_request(request))
         if not is_instance and (missing := quota.unstated(request, headroom.limits)):
             raise ForbiddenNowError(f"exceeding quota: {missing}")
         if excess := quota.exceeds_quota(request, headroom):
@@ -62,7 +65,7 @@ class Quotas(msgspec.Struct, frozen=True):
         Raises:
             ForbiddenNowError: a default has an invalid value.
         """
-        defaults = per_pod_quota.defaults(self.gpu_quotas, settings)
+        defaults = per_pod_quota.defaults(self.gpu_quotas, settings) if self.gpu_quotas else ()
         gpu_containers = {container.name for container in request.gpu_containers}
         if not defaults or not gpu_containers:
             return spec, request
@@ -81,19 +84,19 @@ class Quotas(msgspec.Struct, frozen=True):
             sources = ", ".join(dict.fromkeys(default.quota for default in defaults))
             raise ForbiddenNowError(f"spec.single.defaults of GpuQuota {sources} is not valid: {error}") from None
 
-    def _limits(self, settings: AllocationSettings) -> quota.Headroom:
-        """Return the headroom of the namespace without pods."""
-        of_gpu_quotas = quota.of_gpu_quotas(self.gpu_quotas, settings)
-        return quota.limits(self.resource_quotas, settings).within(of_gpu_quotas)
+    def _limits(self, settings: AllocationSettings, more: Burst) -> quota.Headroom:
+        """Return the headroom of the namespace without pods, for one that may use `more` than it requests."""
+        limits = quota.limits(self.resource_quotas, settings).within(quota.of_gpu_quotas(self.gpu_quotas, settings))
+        return limits.less_burst(more).within(quota.requests_of_gpu_quotas(self.gpu_quotas, settings))
 
 
 def _completed(container: PodContainer, defaults: tuple[Default, ...], settings: AllocationSettings) -> PodContainer:
     names, stated = settings.resources, stated_resources(container)
-    memory = {names.memory, names.memory_percentage}
+    memory, compute = {names.memory, names.memory_percentage}, {names.cores, names.tflops}
     missing = {
         default.resource: str(default.amount)
         for default in defaults
-        if stated.keys().isdisjoint(memory if default.resource in memory else {default.resource})
+        if stated.keys().isdisjoint(memory if default.resource in memory else compute)
     }
     limits, requests = container.resources.limits, container.resources.requests
     return msgspec.structs.replace(container, resources=Resources({**(limits or {}), **missing}, requests))

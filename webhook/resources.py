@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from allocation.quantity import Quantity
-from allocation.request import MILLI_PER_PERCENT, ContainerRequest
+from allocation.request import MILLI_PER_PERCENT, MILLI_PER_TFLOP, ContainerRequest
 from allocation.settings import AllocationSettings
 from allocation.wire import environment
 from webhook.patch import Operation, add, pointer
@@ -43,6 +43,7 @@ def from_request(container: PodContainer, request: ContainerRequest, settings: A
         names.count: request.count,
         names.memory: (request.memory_mib or 0) // settings.memory_factor,
         names.cores: request.cores // MILLI_PER_PERCENT,
+        names.tflops: request.tflops // MILLI_PER_TFLOP,
     }
     resources: dict[str, Quantity] = {name: str(number) for name, number in derived.items() if number}
     resources.update({name: stated[name] for name in names.gpu_resources() if name in stated})

@@ -56,6 +56,10 @@ class SchedulingGroup(msgspec.Struct, rename="camel"):
     pod_group_name: str = ""
 
 
+class ClaimedDevices(msgspec.Struct):
+    """A pod's claim of devices of a DRA driver, of which admission reads nothing but that it exists."""
+
+
 class PodSpec(msgspec.Struct, rename="camel"):
     """A pod's spec: the fields that admission reads."""
 
@@ -68,6 +72,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
     runtime_class_name: str | None = None
     termination_grace_period_seconds: int | None = None
     scheduling_group: SchedulingGroup | None = None
+    resource_claims: list[ClaimedDevices] = []
 
 
 class PodMeta(msgspec.Struct, rename="camel"):
@@ -143,7 +148,7 @@ class ForbiddenPodError(Exception):
 
 
 class ForbiddenNowError(ForbiddenPodError):
-    """The pod may be created once something else has changed: its GpuClaim, its GpuQueue, or a quota."""
+    """The pod may be created once something else has changed: its namespace, GpuClaim or GpuQueue, or a quota."""
 
 
 class UnavailableClaimError(Exception):

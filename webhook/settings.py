@@ -2,6 +2,7 @@
 
 import msgspec
 
+from allocation.isolation import Isolation
 from allocation.names import SYSTEM_NAMESPACE
 from certs.ca_bundle import CONFIGURATION
 from certs.settings import ServerCertificateSettings
@@ -25,6 +26,8 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             it is for evaluations without the API server, which decides by the selectors of this object.
         excluded_namespaces: the namespaces for whose pods webhook_configuration never calls.
         runtime_class_name: the RuntimeClass of GPU pods that do not name one; empty sets none.
+        isolation: what enforces the limits of GPU pods, where neither the pod nor its namespace says it.
+        allowed_isolations: what pods and namespaces may choose; without `none`, no pod goes without enforcement.
         longest_grace_seconds: the longest `terminationGracePeriodSeconds` of a GPU pod, to which longer ones are
             reduced; 0 reduces none.
         webhook_configuration: the MutatingWebhookConfiguration that carries our caBundle.
@@ -51,12 +54,19 @@ class WebhookSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     included_namespaces: tuple[str, ...] = ()
     excluded_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease", SYSTEM_NAMESPACE)
     runtime_class_name: str = ""
+    isolation: Isolation = Isolation.NONE
+    allowed_isolations: tuple[Isolation, ...] = tuple(Isolation)
     longest_grace_seconds: int = 3600
     webhook_configuration: str = CONFIGURATION
     certificates: ServerCertificateSettings = ServerCertificateSettings()
     drain_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        """Refuse a negative number."""
+        """Refuse a negative number, and a default that no pod may choose."""
+        if self.isolation not in self.allowed_isolations:
+            raise ValueError(
+                f"isolation {self.isolation} is not among allowed_isolations: "
+                f"{', '.join(self.allowed_isolations) or 'an empty list'}"
+            )
         if self.longest_grace_seconds < 0:
             raise ValueError(f"longest_grace_seconds is {self.longest_grace_seconds}: it must be 0 or more")

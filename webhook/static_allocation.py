@@ -9,8 +9,10 @@ from typing import get_args
 from allocation import names, quantity
 from allocation.allocation import Allocation, CardShare
 from allocation.claim import VisibleAs
+from allocation.constraints import read_isolation
 from allocation.delivery import DELIVERIES
 from allocation.errors import InvalidFieldError
+from allocation.isolation import Isolation
 from allocation.request import MILLI_PER_PERCENT, read_priority, requests_gpu
 from allocation.settings import AllocationSettings
 from allocation.wire import environment, record
@@ -42,8 +44,9 @@ def read(annotations: Mapping[str, str], *, username: str, trusted: Collection[s
             f" {_FIELD}"
         )
     _check_shares(allocation)
+    chosen = read_isolation(annotations)
     derived = [
-        environment.annotations(allocation, delivery, visible_as=visible_as)
+        environment.annotations(allocation, delivery, visible_as=visible_as, isolation=chosen)
         for delivery in DELIVERIES
         for visible_as in get_args(VisibleAs)
     ]
@@ -97,9 +100,11 @@ def named_containers(
     return {name: each for name, each in containers.items() if name in allocation.containers}
 
 
-def annotations(pod_annotations: Mapping[str, str], allocation: Allocation, *, visible_as: VisibleAs) -> dict[str, str]:
+def annotations(
+    pod_annotations: Mapping[str, str], allocation: Allocation, *, visible_as: VisibleAs, isolation: Isolation
+) -> dict[str, str]:
     """Return the annotations that are derived from `allocation` and that the pod lacks, or has without its claim."""
-    derived = environment.annotations(allocation, visible_as=visible_as)
+    derived = environment.annotations(allocation, visible_as=visible_as, isolation=isolation)
     lacking = {key: value for key, value in derived.items() if key not in pod_annotations}
     if record.of_annotations(pod_annotations) != allocation:
         lacking[names.ALLOCATION] = derived[names.ALLOCATION]
@@ -121,6 +126,8 @@ def _check_shares(allocation: Allocation) -> None:
                 "all shares of a container must have the same memoryMiB and cores, because its limits are per card",
                 "make them equal",
             )
+        if any(share.tflops for share in shares):
+            raise _invalid(path, "cores say how much of a card a container gets", "leave tflops out")
         if not first.memory_mib:
             raise _invalid(path, "memoryMiB must be 1 or more", "write the MiB that the container may use on each card")
         if first.cores % MILLI_PER_PERCENT:
@@ -154,10 +161,13 @@ def _gpu_container(
     for name, amount in stated.items():
         path = f'{field}.resources.limits["{name}"]'
         if name not in allocated:
+            amounts = "cores, so it cannot request TFLOPs"
+            if name == resources.memory_percentage:
+                amounts = "an amount of memory, so it cannot request a percentage"
             raise InvalidFieldError(
                 field=path,
                 value=amount,
-                expected=f"{_FIELD} gives the container an amount of memory, so it cannot request a percentage",
+                expected=f"{_FIELD} gives the container {amounts}",
                 remedy="remove it",
             )
         if quantity.whole(amount, field=path, unit="units") != allocated[name]:

@@ -63,6 +63,7 @@ _OF_NODE: Final = {
     "links": keys.list_of("links such as [0, 1, 50]"),
     "delivery": keys.mapping(),
     "fabric": keys.mapping(),
+    "isolation": keys.list_of("isolations such as cuda"),
 }
 _CARDS: Final = {"cards": keys.list_of("cards", _MOST_CARDS), **_OF_NODE}
 _COMPACT: Final = {

@@ -5,8 +5,8 @@
     gpu-2:
       - {index: 0, uuid: GPU-8dcd427f, memoryMiB: 40960, cores: 100, model: NVIDIA A100-SXM4-40GB, numa: 1}
 
-`agent.declared.declaration` defines the keys of cards; `connections`, `delivery_declaration` and `fabric_declaration`
-those of their node.
+`agent.declared.declaration` defines the keys of cards; `connections`, `delivery_declaration`, `fabric_declaration` and
+`isolation_declaration` those of their node.
 """
 
 import re
@@ -20,7 +20,9 @@ from agent.declared import mig_declaration
 from agent.declared.declaration import read_cards
 from agent.declared.delivery_declaration import read_delivery
 from agent.declared.fabric_declaration import read_fabric
-from agent.inventory import InventoryError
+from agent.declared.isolation_declaration import read_isolation
+from agent.device_use import Measured
+from agent.inventory import InventoryError, UnmeasuredError
 from agent.report import NodeReport
 from allocation.errors import InvalidFieldError
 from allocation.mig import InstanceRequest
@@ -66,6 +68,10 @@ class FleetFile:
     def destroy(self, node: str, request: InstanceRequest) -> None:
         """Stop simulating the requested instance (see `InventorySource`)."""
         self._created.pop((node, request.id), None)
+
+    def measure(self) -> Measured:
+        """Raise UnmeasuredError: nothing runs on cards that a file declares (see `InventorySource`)."""
+        raise UnmeasuredError("a fleet file declares the cards, so nothing is measured")
 
     def _with_created(self, report: NodeReport) -> NodeReport:
         devices = []
@@ -126,7 +132,11 @@ def _inventories(tree: object, *, file: str) -> dict[str, NodeReport]:
             )
         cards = read_cards(declared, node=node, place=place)
         fleet[node] = NodeReport(
-            node, cards, delivery=read_delivery(declared, place=place), fabric=read_fabric(declared, place=place)
+            node,
+            cards,
+            delivery=read_delivery(declared, place=place),
+            fabric=read_fabric(declared, place=place),
+            isolation=read_isolation(declared, place=place),
         )
         for card in fleet[node].inventory.cards:
             if card.uuid in owners:

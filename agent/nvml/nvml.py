@@ -3,9 +3,12 @@
 `pynvml` is NVIDIA's binding; it loads the driver's `libnvidia-ml.so.1` if there is one.
 """
 
+import ctypes
 from typing import Any, Final
 
 import pynvml
+
+_LIBRARY: Final = "libnvidia-ml.so.1"
 
 _NOT_THERE: Final = frozenset(
     {
@@ -20,7 +23,11 @@ _UNUSABLE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_R
 
 
 class NvmlError(Exception):
-    """A call failed; the message is the name of the function and NVML's message."""
+    """A call failed; the message is the name of the function and NVML's message, `code` NVML's number if it has one."""
+
+    def __init__(self, text: str, *, code: int | None = None) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class NotThereError(NvmlError):
@@ -47,12 +54,20 @@ def call(function: str, *arguments: Any) -> Any:
         code = getattr(error, "value", None)
         text = f"{function}: {error}"
     if code in _UNUSABLE:
-        raise UnusableCardError(text)
+        raise UnusableCardError(text, code=code)
     if code in _NOT_THERE:
-        raise NotThereError(text)
+        raise NotThereError(text, code=code)
     if code == pynvml.NVML_ERROR_TIMEOUT:
-        raise NoEventError(text)
-    raise NvmlError(text)
+        raise NoEventError(text, code=code)
+    raise NvmlError(text, code=code)
+
+
+def has_function(name: str) -> bool:
+    """Whether the driver's library has a function, which `pynvml` may not know."""
+    try:
+        return hasattr(ctypes.CDLL(_LIBRARY), name)
+    except OSError:
+        return False
 
 
 def field(handle: Any, number: int, scope: int = 0) -> int:

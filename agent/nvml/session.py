@@ -28,6 +28,11 @@ class NvmlSession:
         self._opening: Future[str] | None = None
         self._is_open = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether NVML may be called."""
+        return self._is_open
+
     def open(self) -> None:
         """Open the library, unless it is open.
 

@@ -8,15 +8,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock
 from types import TracebackType
 from typing import Any, Final, Self
 
-from agent import daemon_call
+from agent import daemon_call, processes
+from agent.device_use import Measured
 from agent.health import CriticalEvent, Health, Probe
-from agent.inventory import MigInstanceError
+from agent.inventory import MigInstanceError, UnmeasuredError
 from agent.log_once import LogOnce
 from agent.nvml import mig_creation
 from agent.nvml.card_probes import CardProbes, Readings, Unreadable
@@ -26,6 +28,7 @@ from agent.nvml.node_devices import devices_of
 from agent.nvml.nvml import NvmlError, call
 from agent.nvml.pcie import PcieLevels
 from agent.nvml.session import NvmlSession
+from agent.nvml.use_probes import UseProbes
 from agent.report import NodeReport
 from agent.settings import AgentSettings
 from allocation.mig import InstanceRequest
@@ -59,6 +62,9 @@ class NvmlSource:
         self._session = NvmlSession()
         self._probes = CardProbes(sysfs=Path(settings.sysfs), seconds=settings.probe_seconds)
         self._pcie = PcieLevels(seconds=settings.probe_seconds)
+        self._use = UseProbes(
+            container_of=partial(processes.container_of, Path(settings.procfs)), seconds=settings.probe_seconds
+        )
         self._watch: EventWatch | None = None
         self._events: SimpleQueue[CriticalEvent] = SimpleQueue()
         self._readings: Readings = {}
@@ -156,6 +162,7 @@ class NvmlSource:
             is_changing_mig
             or self._probes.is_busy
             or self._pcie.is_busy
+            or self._use.is_busy
             or (self._watch is not None and not self._watch.stop(seconds=_STOP_SECONDS))
         ):
             return False
@@ -201,6 +208,21 @@ class NvmlSource:
                 log.warning("card %s: the driver reports %s", event.uuid, event)
             else:
                 log.info("card %s: the driver reports %s, which the settings ignore", event.uuid, event)
+
+    # ---- use -------------------------------------------------------------------------------------------------------
+
+    def measure(self) -> Measured:
+        """Return what the processes use of each card that is readable now (see `InventorySource`)."""
+        with self._lock:
+            if not self._session.is_open:
+                raise UnmeasuredError(self._problem.message if self._problem is not None else "NVML is not open")
+            self._use.start(
+                {
+                    uuid: [instance.uuid for instance in reading.mig.instances] if reading.mig is not None else []
+                    for uuid, reading in self._readings.items()
+                }
+            )
+        return self._use.finish()
 
     # ---- MIG instances ---------------------------------------------------------------------------------------------
 

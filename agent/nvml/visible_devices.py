@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from agent.device_use import Measured
 from agent.inventory import UUID
 from agent.log_once import LogOnce
 from agent.nvml.source import NvmlSource
@@ -46,6 +47,7 @@ class VisibleDevices:
         self._node = node
         self._settings = settings
         self._nvml = nvml
+        self._named = frozenset[str]()
         self._log_once = LogOnce()
 
     def read(self) -> Mapping[str, NodeReport]:
@@ -67,14 +69,22 @@ class VisibleDevices:
         """Destroy the requested instance (see `InventorySource`)."""
         self._nvml.destroy(node, request)
 
+    def measure(self) -> Measured:
+        """Return what the processes use of the named cards (see `InventorySource`)."""
+        measured = self._nvml.measure()
+        return Measured(
+            {card: devices for card, devices in measured.read.items() if card in self._named},
+            {card: problem for card, problem in measured.unread.items() if card in self._named},
+        )
+
     def _selected(self, report: NodeReport) -> NodeReport:
         whole = [device.card for device in report.devices if device.card.instance is None]
         unclear = [entry for entry in self._entries if sum(_names(entry, card) for card in whole) != 1]
         clear = [entry for entry in self._entries if entry not in unclear]
-        selected = {card.uuid for card in whole if any(_names(entry, card) for entry in clear)}
+        self._named = frozenset(card.uuid for card in whole if any(_names(entry, card) for entry in clear))
         problem = f"ignored entries: {', '.join(unclear)}; each must name exactly one card" if unclear else ""
         self._log_once.report(VARIABLE, problem)
-        devices = tuple(device for device in report.devices if (device.card.parent or device.card.uuid) in selected)
+        devices = tuple(device for device in report.devices if (device.card.parent or device.card.uuid) in self._named)
         return msgspec.structs.replace(
             report, devices=devices, problem=report.problem or (None if devices else _NOT_NAMED)
         )

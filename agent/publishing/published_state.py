@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from allocation import names
+from allocation import names, node_isolation
 from allocation.mig import InstanceRequest
 from cluster.api import Api
 from cluster.errors import NotFoundError
@@ -105,7 +105,10 @@ def _content(status: Status | None) -> object:
     devices = {device.uuid: device for device in status.devices}
     properties = (status.total, status.driver_version, status.delivery, status.fabric)
     problems = (status.incomplete, status.state, status.message)
-    return devices, properties, problems, frozenset(status.isolation), _request_statuses(status)
+    isolation = node_isolation.reported(
+        status.isolation, () if status.isolation_problems is msgspec.UNSET else status.isolation_problems
+    )
+    return devices, properties, problems, frozenset(status.isolation), isolation, _request_statuses(status)
 
 
 def _request_statuses(status: Status) -> dict[str, InstanceRequestStatus]:

@@ -3,12 +3,12 @@
 While a queue has less than that and pods that wait for it, lower tiers wait.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from allocation.fairness.queue_spec import QueueKey, QueueSpec
-from allocation.fairness.shares import Amounts
+from allocation.fairness.shares import Amounts, subtracted
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -17,14 +17,12 @@ class Demand(msgspec.Struct, frozen=True):
     Attributes:
         key: the queue.
         spec: its priority, instances and batches.
-        created: when the queue was created, as the API server writes times; of one priority, the oldest comes first.
         amounts: of all its pods that run, or wait for cards or nodes to become free.
         pods: their number.
     """
 
     key: QueueKey
     spec: QueueSpec
-    created: str
     amounts: Amounts
     pods: int
 
@@ -37,17 +35,25 @@ class Demand(msgspec.Struct, frozen=True):
         pods = max(pods, spec.min_instances)
         if spec.max_instances is not None:
             pods = min(pods, spec.max_instances)
-        return _scaled(self.amounts, pods, max(self.pods, 1))
+        return self.amounts if pods == self.pods else _scaled(self.amounts, pods, max(self.pods, 1))
 
 
-def desired(demands: Iterable[Demand], total: Sequence[int]) -> dict[QueueKey, Amounts]:
-    """Return what each queue would have: demands in order of priority, then age, out of what is left of `total`."""
-    left, granted = [*total], dict[QueueKey, Amounts]()
-    for demand in sorted(demands, key=lambda each: (-each.spec.priority, each.created, each.key)):
+Precedence = tuple[int, str, QueueKey]
+"""The sort key of a queue among those of all tiers: by priority, then age."""
+
+
+def precedence(key: QueueKey, spec: QueueSpec, created: str) -> Precedence:
+    """Return the sort key of a queue that was `created` at a time, as the API server writes it."""
+    return -spec.priority, created, key
+
+
+def desired(demands: Iterable[Demand], total: Amounts) -> Iterator[tuple[QueueKey, Amounts]]:
+    """Yield what each queue would have out of what is left of `total`; `demands` are in the order of `precedence`."""
+    left = total
+    for demand in demands:
         grant = _least(demand.clamped(), left)
-        left = [amount - taken for amount, taken in zip(left, grant, strict=True)]
-        granted[demand.key] = grant
-    return granted
+        left = subtracted(left, grant)
+        yield demand.key, grant
 
 
 def is_short(held: Sequence[int], desired: Sequence[int]) -> bool:
@@ -56,10 +62,10 @@ def is_short(held: Sequence[int], desired: Sequence[int]) -> bool:
 
 
 def _least(left: Sequence[int], right: Sequence[int]) -> Amounts:
-    memory, cores, slots, cpu, bytes_ = (min(pair) for pair in zip(left, right, strict=True))
-    return memory, cores, slots, cpu, bytes_
+    memory, cores, slots, tflops, cpu, bytes_ = map(min, left, right)
+    return memory, cores, slots, tflops, cpu, bytes_
 
 
 def _scaled(amounts: Amounts, by: int, of: int) -> Amounts:
-    memory, cores, slots, cpu, bytes_ = (amount * by // of for amount in amounts)
-    return memory, cores, slots, cpu, bytes_
+    memory, cores, slots, tflops, cpu, bytes_ = (amount * by // of for amount in amounts)
+    return memory, cores, slots, tflops, cpu, bytes_

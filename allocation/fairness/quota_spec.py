@@ -9,13 +9,15 @@ class TotalQuota(msgspec.Struct, frozen=True, rename="camel"):
     """What all pods of the namespace may have together.
 
     Attributes:
-        limits: the most that they may hold, by resource in the units of a container; a missing one is unlimited, and 0
+        limits: the most that they may use, by resource in the units of a container; a missing one is unlimited, and 0
             allows nothing.
+        requests: the most that they may request, where some may use more than they request.
         max_pods: the most pods with a node; None is unlimited.
         alert_threshold_percent: an alert is raised when less than 100 minus this percentage of a limit is left.
     """
 
     limits: Mapping[str, int] = {}
+    requests: Mapping[str, int] = {}
     max_pods: int | None = None
     alert_threshold_percent: int = 95
 

@@ -9,11 +9,12 @@ from typing import Final
 
 import msgspec
 
-Amounts = tuple[int, int, int, int, int]
-"""Of cards: memory in MiB, compute in millicards, slots; of their nodes: CPU in millicores, memory in bytes."""
+Amounts = tuple[int, int, int, int, int, int]
+"""Of cards: memory in MiB, compute in millicards, slots, compute in thousandths of TFLOPs; of their nodes: CPU in
+millicores, memory in bytes."""
 
-NOTHING: Final[Amounts] = (0, 0, 0, 0, 0)
-OF_CARDS: Final = 3
+NOTHING: Final[Amounts] = (0, 0, 0, 0, 0, 0)
+OF_CARDS: Final = 4
 """The first dimensions are those of cards."""
 
 _SCALE: Final = 128
@@ -24,12 +25,14 @@ _INFINITE: Final = 1 << 2 * _SCALE
 
 def added(left: Amounts, right: Amounts) -> Amounts:
     """Return the sums."""
-    return left[0] + right[0], left[1] + right[1], left[2] + right[2], left[3] + right[3], left[4] + right[4]
+    memory, cores, slots, tflops, cpu, bytes_ = right
+    return left[0] + memory, left[1] + cores, left[2] + slots, left[3] + tflops, left[4] + cpu, left[5] + bytes_
 
 
 def subtracted(left: Amounts, right: Amounts) -> Amounts:
     """Return the differences."""
-    return left[0] - right[0], left[1] - right[1], left[2] - right[2], left[3] - right[3], left[4] - right[4]
+    memory, cores, slots, tflops, cpu, bytes_ = right
+    return left[0] - memory, left[1] - cores, left[2] - slots, left[3] - tflops, left[4] - cpu, left[5] - bytes_
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -63,27 +66,23 @@ def dominant(used: Sequence[int], total: Sequence[int]) -> Share:
 
     A resource that does not exist counts only if it is one of cards and in use: then the share is infinite.
     """
-    best = Share()
-    for dimension, (held, there_is) in enumerate(zip(used, total, strict=True)):
-        if not there_is:
-            if dimension < OF_CARDS and held:
-                return Share(held, 0, dimension)
-        elif held * best.total > best.used * there_is:
-            best = Share(held, there_is, dimension)
-    return best
+    most, of, best = 0, 1, 0
+    for dimension, held in enumerate(used):
+        if not held:
+            continue
+        there_is = total[dimension]
+        if there_is:
+            if held * of > most * there_is:
+                most, of, best = held, there_is, dimension
+        elif dimension < OF_CARDS:
+            return Share(held, 0, dimension)
+    return Share(most, of, best)
 
 
 def scaled(used: Sequence[int], total: Sequence[int], weight: int) -> int:
     """Return the dominant share divided by `weight` as an integer: equal for equal shares, larger for larger ones."""
-    best = 0
-    for dimension, held in enumerate(used):
-        if held:
-            there_is = total[dimension] * weight
-            if there_is:
-                best = max(best, (held << _SCALE) // there_is)
-            elif dimension < OF_CARDS:
-                return _INFINITE
-    return best
+    share = dominant(used, total)
+    return (share.used << _SCALE) // (share.total * weight) if share.total else _INFINITE
 
 
 def is_underused(share: Share, *, weight: int, of: int, waiting: int) -> bool:

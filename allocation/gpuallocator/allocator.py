@@ -13,14 +13,15 @@ from allocation.adjustment import Amounts, is_scaling_quota_exceeded_error
 from allocation.errors import AllocationError
 from allocation.gpuallocator import requests, stores
 from allocation.gpuallocator.choice import CardChooser
-from allocation.gpuallocator.lifecycle import BindHandler, IsolationPolicy
+from allocation.gpuallocator.lifecycle import BindHandler
 from allocation.gpuallocator.quota_store import QuotaStore
-from allocation.gpuallocator.requests import AllocRequest, PodMeta
+from allocation.gpuallocator.requests import AllocRequest, PodMeta, check_measure
 from allocation.gpuallocator.stores import Gpu, NodeCapacity, StatusSink
 from allocation.gpuallocator.strategies import StrategyConfig, new_strategy
 from allocation.inventory import NodeInventory
 from allocation.label_selector import Selector
-from allocation.settings import AllocationSettings
+from allocation.models import rated
+from allocation.settings import AllocationSettings, IsolationPolicy
 
 CLEAN_UP_CHECK_INTERVAL: Final = 180.0
 """Seconds between two calls of `clean_up`."""
@@ -80,9 +81,12 @@ class GpuAllocator(CardChooser):
             self.set_node(inventory, labels)
 
     def set_node(self, inventory: NodeInventory, labels: Mapping[str, str]) -> None:
-        """Set the cards of a node. What pods have of them stays, whatever the report says of it."""
+        """Set the cards of a node. What pods have of them stays, whatever the report says of it.
+
+        A card that does not say its TFLOPs has those of its model (`allocation.models`).
+        """
         old = set(stores.gpus_of(self.ledger, inventory.node))
-        self.ledger.set_node(inventory)
+        self.ledger.set_node(rated(inventory, self._settings.models))
         self._labels[inventory.node] = dict(labels)
         self.lifecycle.dirty.mark(old | {card.uuid for card in inventory.cards})
 
@@ -181,13 +185,15 @@ class GpuAllocator(CardChooser):
 
         Raises:
             ScalingQuotaExceededError: a card or a quota has too little left; nothing is changed.
-            AllocationError: the pod is not allocated, or has MIG instances.
+            AllocationError: the pod is not allocated, has MIG instances, or would have its compute in two measures.
         """
+        for amounts in (request, limit):
+            check_measure(amounts)
         old = self.lifecycle.allocated.get(uid)
         if old is None:
             raise AllocationError(f"pod {uid} is not allocated")
         new = msgspec.structs.replace(old, request=request, limit=limit)
-        delta = limit - old.limit
+        on_cards = self.lifecycle.on_cards
         done = adjustment.adjust(
             self.ledger,
             uid,
@@ -195,12 +201,12 @@ class GpuAllocator(CardChooser):
             request=new.as_pod(limit),
             settings=self._settings,
             quotas=self._quotas.limits(old.pod.namespace),
-            limit_delta=Amounts(delta.memory_mib * old.count, delta.cores * old.count),
+            limit_delta=on_cards(limit, old.gpu_names) - on_cards(old.limit, old.gpu_names),
             dry_run=dry_run,
         )
         if not dry_run:
             self.lifecycle.resize(new, done.charges)
-        return done.remaining, request - old.request, delta
+        return done.remaining, request - old.request, limit - old.limit
 
     # ---- views and policies ----------------------------------------------------------------------------------------
 
@@ -236,25 +242,26 @@ class GpuAllocator(CardChooser):
 
     def set_max_worker_per_node(self, most: int | None) -> None:
         """Limit the pods with cards on a node from now on; pods that run stay."""
-        self.lifecycle.max_worker_per_node = most
+        self.ledger.set_rules(msgspec.structs.replace(self.ledger.rules, most_pods=most))
 
     @property
     def max_worker_per_node(self) -> int | None:
         """The most pods with cards on a node."""
-        return self.lifecycle.max_worker_per_node
+        return self.ledger.rules.most_pods
 
     def set_isolation_policy(self, policy: IsolationPolicy) -> None:
         """Choose whether pods of different isolation modes may share a card (`static`) or not (`dynamic`)."""
-        self.lifecycle.isolation_policy = policy
+        rules = msgspec.structs.replace(self.ledger.rules, locks_isolation=policy == "dynamic")
+        self.ledger.set_rules(rules)
 
     @property
     def isolation_policy(self) -> IsolationPolicy:
         """Whether pods of different isolation modes may share a card."""
-        return self.lifecycle.isolation_policy
+        return "dynamic" if self.ledger.rules.locks_isolation else "static"
 
     def is_gpu_isolation_compatible(self, request: AllocRequest, gpu: str) -> bool:
         """Whether the isolation policy lets a pod on a card."""
-        return self.lifecycle.permits(request, gpu)
+        return self.ledger.permits(request.isolation, gpu)
 
     def register_bind_handler(self, handler: BindHandler) -> None:
         """Call `handler` with the request of each pod that is bound."""

@@ -3,7 +3,7 @@
 Whether a card fits, what a quota leaves and which MIG instance suits is decided by the scheduler's own functions.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from allocation import label_selector, mig
 from allocation.errors import AllocationError
@@ -43,7 +43,7 @@ class CardChooser:
         settings: AllocationSettings,
         config: StrategyConfig,
     ) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger(settings.sharing)
         self._quotas = QuotaStore(settings)
         self.lifecycle = Lifecycle(self.ledger, self._quotas, clock)
         self._wait = wait
@@ -89,7 +89,7 @@ class CardChooser:
             AllocationError: the isolation policy is dynamic, which excludes partitions.
         """
         self._check_policy(request)
-        return filters.apply(self._cluster(self.ledger), request, gpus, simulate=simulate)
+        return filters.apply(Cluster(self.ledger, self._labels), request, gpus, simulate=simulate)
 
     def check_quota_and_filter(
         self, request: AllocRequest, *, simulate: bool = False
@@ -106,9 +106,9 @@ class CardChooser:
         left, details = self.filter(request, gpus, simulate=simulate)
         if not left:
             raise NoCardsError(f"no card of pool {request.pool} fits pod {request.uid}", details)
-        free = tuple(name for name in left if not self.lifecycle.is_full(self._node(name)))
+        free = tuple(name for name in left if not self.ledger.is_full(self._row(name)))
         if not free:
-            most = self.lifecycle.max_worker_per_node
+            most = self.ledger.rules.most_pods
             raise NoCardsError(f"each node with cards that fit pod {request.uid} has {most} pods already", details)
         return free, details
 
@@ -123,7 +123,7 @@ class CardChooser:
         nodes = {self._node_of_victim(uid) for uid in victims}
         if not nodes:
             raise AllocationError(f"no node is affected: no pod is preempted for pod {request.uid}")
-        return self._filter_without(request, sorted(nodes), victims)
+        return self._filter(self._without(nodes, victims), request)
 
     def check_quota_and_filter_single_node_preempt(
         self, node: str, request: AllocRequest, victims: Collection[str]
@@ -138,8 +138,9 @@ class CardChooser:
         """
         self._check_policy(request)
         self._quotas.check(request, without=victims)
-        left = self._filter_without(request, [node], victims)
-        if len(left) < request.count or self.lifecycle.is_full(node, without=victims):
+        copy = self._without([node], victims)
+        left, row = self._filter(copy, request), copy.row(node)
+        if len(left) < request.count or row is None or copy.is_full(row):
             raise NoCardsError(f"node {node} has too few cards for pod {request.uid} even without the victims")
         return left
 
@@ -173,28 +174,31 @@ class CardChooser:
         """Return the profile and the place of a new MIG instance for a pod on a card; None if it has none."""
         inventory = self.ledger.inventory(self._node(gpu))
         cards = inventory.cards if inventory is not None else ()
-        profiles = next((card.mig_profiles for card in cards if card.uuid == gpu), ())
+        profiles, rate = next(((card.mig_profiles, card.tflops) for card in cards if card.uuid == gpu), ((), 0))
         taken = [own.slices for card in cards if (own := card.instance) and own.parent == gpu and own.slices]
         container, only = request.container, request.partition_template
-        return mig.suitable(profiles, memory_on=container.memory_on, cores=container.cores, taken=taken, only=only)
+        cores = container.least_cores_on(rate)
+        return mig.suitable(profiles, memory_on=container.memory_on, cores=cores, taken=taken, only=only)
 
     # ---- helpers ---------------------------------------------------------------------------------------------------
 
     def _check_policy(self, request: AllocRequest) -> None:
-        if self.lifecycle.isolation_policy == "dynamic" and request.isolation == "partitioned":
+        if self.ledger.rules.locks_isolation and request.isolation == "partitioned":
             raise AllocationError(
                 "the isolation policy is dynamic, which excludes partitions: choose another isolation"
             )
 
-    def _cluster(self, ledger: Ledger, *, without: Collection[str] = ()) -> Cluster:
-        return Cluster(ledger, self._labels, lambda request, gpu: self.lifecycle.permits(request, gpu, without=without))
-
-    def _filter_without(self, request: AllocRequest, nodes: Sequence[str], victims: Collection[str]) -> tuple[str, ...]:
+    def _without(self, nodes: Collection[str], victims: Collection[str]) -> LedgerCopy:
+        """Return some nodes without the pods with the UIDs `victims`."""
         copy = LedgerCopy()
-        for node in nodes:
+        for node in sorted(nodes):
             copy.add_node(self.ledger, node, without=victims)
-        gpus = [name for node in nodes for name in stores.gpus_of(copy, node)]
-        return filters.apply(self._cluster(copy, without=victims), request, gpus, simulate=False)[0]
+        return copy
+
+    def _filter(self, copy: LedgerCopy, request: AllocRequest) -> tuple[str, ...]:
+        """Return the cards of copied nodes that a pod can have."""
+        gpus = [name for node in copy.nodes for name in stores.gpus_of(copy, node)]
+        return filters.apply(Cluster(copy, self._labels), request, gpus, simulate=False)[0]
 
     def _node_of_victim(self, uid: str) -> str:
         held = self.ledger.reservation(uid)
@@ -216,10 +220,13 @@ class CardChooser:
         return gpus
 
     def _node(self, gpu: str) -> str:
+        return self.ledger.node(self._row(gpu))
+
+    def _row(self, gpu: str) -> int:
         position = self.ledger.position(gpu)
         if position is None:
             raise AllocationError(f"no node has card {gpu}")
-        return self.ledger.node(position[0])
+        return position[0]
 
     def _known(self, names: Iterable[str]) -> list[Gpu]:
         wanted = dict.fromkeys(names)

@@ -62,12 +62,10 @@ class Cluster(msgspec.Struct, frozen=True):
     Attributes:
         ledger: the cards.
         labels: of the nodes.
-        permits: whether the isolation policy lets a pod with this request on a card with this UUID.
     """
 
     ledger: Ledger
     labels: Mapping[str, Mapping[str, str]]
-    permits: Callable[[AllocRequest, str], bool]
 
 
 def apply(
@@ -99,7 +97,7 @@ def _candidates(cluster: Cluster, request: AllocRequest, gpus: Collection[str]) 
     ledger, wanted = cluster.ledger, frozenset(gpus)
     rows = ledger.order()
     cards = ConstraintMasks(ledger, request.constraints).cards(rows)
-    query = ContainerQuery(request.container, card_kind=request.constraints.card_kind)
+    query = ContainerQuery(request.container, card_kind=request.constraints.card_kind, isolation=request.isolation)
     codes = verdicts(cards, query).tolist()
     found = []
     for node, judged in zip(ledger.names(rows), codes, strict=True):
@@ -120,7 +118,7 @@ def _stages(cluster: Cluster, request: AllocRequest) -> Iterable[tuple[str, Keep
     def passes(stage: str) -> Keeps:
         return lambda each: not each.verdict or _STAGE_OF.get(each.verdict, rest) != stage
 
-    yield "IsolationPolicy", lambda each: cluster.permits(request, each.name)
+    yield "IsolationPolicy", lambda each: cluster.ledger.permits(request.isolation, each.name)
     yield "Phase", passes("Phase")
     if request.indices:
         yield "Index", lambda each: each.card.index in request.indices

@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
+from allocation import adjustment
 from allocation.adjustment import NOTHING, Amounts
 from allocation.allocation import Charge
 from allocation.errors import AllocationError
@@ -14,13 +15,12 @@ from allocation.gpuallocator.requests import AllocRequest
 from allocation.gpuallocator.stores import DirtyCards
 from allocation.inventory import Card
 from allocation.ledger.ledger import Ledger
-from allocation.quota import MinimumRequest
+from allocation.quota import Burst, MinimumRequest
 
 ASSUMED_TTL_SECONDS: Final = 1800.0
 MOST_FREED: Final = 4096
 """UIDs of ended pods that are remembered, so that a late event does not bring one of them back."""
 
-IsolationPolicy = Literal["static", "dynamic"]
 BindHandler = Callable[[AllocRequest], None]
 
 
@@ -29,16 +29,12 @@ class Lifecycle:
 
     Attributes:
         dirty: the cards whose status has to be written.
-        max_worker_per_node: the most pods with cards on a node; None is unlimited.
-        isolation_policy: with `dynamic`, the first pod decides the isolation mode of a card until it is empty again.
         is_waiting_in_gang: whether an assumed pod waits for its gang, so that its assumption does not end.
     """
 
     def __init__(self, ledger: Ledger, quotas: QuotaStore, clock: Callable[[], float]) -> None:
         """Change `ledger` and `quotas`; `clock`, in seconds, must be monotonic."""
         self.dirty = DirtyCards()
-        self.max_worker_per_node: int | None = None
-        self.isolation_policy: IsolationPolicy = "static"
         self.is_waiting_in_gang: Callable[[str], bool] = lambda _: False
         self.bind_handlers: list[BindHandler] = []
         self._ledger, self._quotas, self._clock = ledger, quotas, clock
@@ -71,28 +67,14 @@ class Lifecycle:
         """Return the UIDs of the pods on a node, assumed ones included."""
         return frozenset(each.uid for each in self._ledger.reservations(node) if each.is_pod)
 
-    def is_full(self, node: str, *, without: Iterable[str] = ()) -> bool:
-        """Whether a node has as many pods as it may have, those with some UIDs left out."""
-        return self.max_worker_per_node is not None and len(self.workers(node) - {*without}) >= self.max_worker_per_node
-
-    def permits(self, request: AllocRequest, gpu: str, *, without: Iterable[str] = ()) -> bool:
-        """Whether the isolation policy lets a pod on a card, on which the pods with the UIDs `without` do not count."""
-        if self.isolation_policy == "static":
-            return True
-        position, gone = self._ledger.position(gpu), {*without}
-        holders = (
-            each.uid
-            for each in self._ledger.reservations(self._ledger.node(position[0]) if position is not None else "")
-            if each.uid not in gone and any(charge.uuid == gpu for charge in each.charges)
-        )
-        found = (self._request(uid) for uid in holders)
-        return all(each is None or each.isolation == request.isolation for each in found)
-
     def limits_on(self, node: str) -> Amounts:
         """Return what the pods on a node may use together, over all their cards."""
         found = (self._request(uid) for uid in self.workers(node))
-        times = ((each.limit, len(each.gpu_names)) for each in found if each is not None)
-        return sum((Amounts(limit.memory_mib * n, limit.cores * n) for limit, n in times), NOTHING)
+        return sum((self.on_cards(each.limit, each.gpu_names) for each in found if each is not None), NOTHING)
+
+    def on_cards(self, amounts: Amounts, names: Iterable[str]) -> Amounts:
+        """Return what `amounts` of each of these cards are together, their compute in both measures."""
+        return sum((_on_card(amounts, self._card(name)) for name in names), NOTHING)
 
     # ---- changing --------------------------------------------------------------------------------------------------
 
@@ -109,14 +91,9 @@ class Lifecycle:
             raise AllocationError(f"pod {uid} is already {state}")
         charges = self._charges(names, request)
         self._quotas.check(request, use=self._use(charges))
-        for name in names:
-            if not self.permits(request, name):
-                raise AllocationError(f"card {name} is locked to another isolation mode than {request.isolation}")
-        if self.is_full(node):
-            raise AllocationError(f"node {node} has {self.max_worker_per_node} pods with cards, the most that it may")
         self._ledger.assume(uid, node, charges)
         self._freed.pop(uid, None)
-        self._quotas.set_use(uid, request.pod.namespace, self._use(charges))
+        self._quotas.set_use(uid, request.pod.namespace, self._use(charges), _burst(charges))
         named = _with_names(request, names)
         self._assumed[uid] = (named, self._clock())
         return named
@@ -172,12 +149,12 @@ class Lifecycle:
         self._assumed.pop(request.uid, None)
         charges = self._charges(request.gpu_names, request)
         self._ledger.record(request.uid, node, charges)
-        self._quotas.set_use(request.uid, request.pod.namespace, self._use(charges))
+        self._quotas.set_use(request.uid, request.pod.namespace, self._use(charges), _burst(charges))
         self._set_allocated(request)
 
     def resize(self, request: AllocRequest, charges: Sequence[Charge]) -> None:
         """Keep the new size of a pod, which the ledger has already."""
-        self._quotas.set_use(request.uid, request.pod.namespace, self._use(charges))
+        self._quotas.set_use(request.uid, request.pod.namespace, self._use(charges), _burst(charges))
         self._set_allocated(request)
 
     def sweep_assumed(self) -> tuple[str, ...]:
@@ -239,16 +216,45 @@ class Lifecycle:
         """Return what cards amount to for a quota; a whole card with all that it has."""
         use = MinimumRequest()
         for charge in charges:
-            card = self._card(charge.uuid) if charge.whole else None
-            memory, cores = (charge.memory_mib, charge.cores) if card is None else (card.memory_mib, card.cores)
-            use += MinimumRequest(memory, cores, 1)
+            card, has = self._card(charge.uuid) if charge.whole else None, adjustment.charged(self._ledger, charge)
+            if card is not None:
+                has = Amounts(card.memory_mib, card.cores, card.tflops * card.cores)
+            use += MinimumRequest(has.memory_mib, has.cores, 1, has.tflops)
         return use
 
 
 def _charge(name: str, card: Card | None, request: AllocRequest) -> Charge:
     if card is not None and card.instance is not None:
-        return Charge(name, card.memory_mib, card.cores, 1, card.parent)
-    return Charge(name, request.request.memory_mib, request.request.cores, 1, "", request.isolation == "shared")
+        return Charge(name, card.memory_mib, card.cores, 1, card.parent, isolation=request.isolation)
+    is_whole, asked = request.isolation == "shared", request.request
+    own = _on_card(asked, card)
+    burst = Amounts() if is_whole else _on_card(request.limit, card) - own
+    return Charge(
+        name,
+        asked.memory_mib,
+        own.cores,
+        1,
+        "",
+        is_whole,
+        asked.tflops,
+        isolation=request.isolation,
+        burst_memory_mib=max(burst.memory_mib, 0),
+        burst_cores=max(burst.cores, 0),
+    )
+
+
+def _burst(charges: Iterable[Charge]) -> Burst:
+    """Return how much more than it requests a pod may use of its cards."""
+    each = tuple(charges)
+    return Burst(sum(charge.burst_memory_mib for charge in each), sum(charge.burst_cores for charge in each))
+
+
+def _on_card(amounts: Amounts, card: Card | None) -> Amounts:
+    """Return amounts of a card with its compute in both measures; of one that is not known, as they are."""
+    rate = card.tflops if card is not None else 0
+    if amounts.tflops:
+        return msgspec.structs.replace(amounts, cores=amounts.tflops // rate if rate else 0)
+    return msgspec.structs.replace(amounts, tflops=amounts.cores * rate)
 
 
 def _with_names(request: AllocRequest, names: Iterable[str]) -> AllocRequest:

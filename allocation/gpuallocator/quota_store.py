@@ -7,7 +7,7 @@ from allocation.adjustment import Quotas
 from allocation.errors import AllocationError
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.gpuallocator.requests import AllocRequest
-from allocation.quota import Headroom, MinimumRequest
+from allocation.quota import NO_BURST, Burst, Headroom, MinimumRequest
 from allocation.settings import AllocationSettings
 
 
@@ -35,7 +35,7 @@ class QuotaStore:
         """Begin without quotas; `settings` have the names of the resources that they limit."""
         self._settings = settings
         self._specs: dict[str, dict[str, QuotaSpec]] = {}
-        self._uses: dict[str, tuple[str, MinimumRequest]] = {}
+        self._uses: dict[str, tuple[str, MinimumRequest, Burst]] = {}
 
     def set_quota(self, namespace: str, name: str, spec: QuotaSpec | None) -> None:
         """Set a quota of a namespace, or remove it with None."""
@@ -51,13 +51,28 @@ class QuotaStore:
 
     def used(self, namespace: str, *, without: Collection[str] = ()) -> MinimumRequest:
         """Return what the pods of a namespace have, but for some UIDs."""
-        return sum((use for use in self._of(namespace, without).values()), MinimumRequest())
+        return sum((use for use, _ in self._of(namespace, without).values()), MinimumRequest())
 
-    def headroom(self, namespace: str, *, without: Collection[str] = ()) -> Headroom:
-        """Return how much more the pods of a namespace may have once the pods with some UIDs are gone."""
-        use = self.used(namespace, without=without)
-        full = quota.of_gpu_quotas(self._specs.get(namespace, {}), self._settings)
-        return full.less(memory_mib=use.memory_mib, cores=use.cores, cards=use.cards)
+    def headroom(self, namespace: str, *, without: Collection[str] = (), burst: Burst = NO_BURST) -> Headroom:
+        """Return how much more a pod of a namespace may request once the pods with some UIDs are gone.
+
+        The pod may use `burst` beyond that, which `total.limits` count, as they do for the other pods.
+        """
+        limits, requests = self._headrooms(namespace, without)
+        return limits.less_burst(burst).within(requests)
+
+    def _headrooms(self, namespace: str, without: Collection[str] = ()) -> tuple[Headroom, Headroom]:
+        """Return how much more the pods of a namespace may use, and how much more they may request."""
+        use, specs = self.used(namespace, without=without), self._specs.get(namespace, {})
+        bursts = [burst for _, burst in self._of(namespace, without).values()]
+        limits = quota.of_gpu_quotas(specs, self._settings).less(
+            memory_mib=use.memory_mib + sum(each.memory_mib for each in bursts),
+            cores=use.cores + sum(each.cores for each in bursts),
+            tflops=use.tflops,
+            cards=use.cards,
+        )
+        requests = quota.requests_of_gpu_quotas(specs, self._settings)
+        return limits, requests.less(memory_mib=use.memory_mib, cores=use.cores, tflops=use.tflops, cards=use.cards)
 
     def check(self, request: AllocRequest, *, use: MinimumRequest | None = None, without: Collection[str] = ()) -> None:
         """Check whether a new pod is within the quotas once the pods with the UIDs `without` are gone.
@@ -73,8 +88,8 @@ class QuotaStore:
         if why:
             raise QuotaExceededError(why, unresolvable=True)
         amounts = use if use is not None else quota.minimum_request(request.as_pod())
-        headroom = self.headroom(namespace, without=without)
-        if not headroom.allows(memory_mib=amounts.memory_mib, cores=amounts.cores, cards=amounts.cards):
+        headroom = self.headroom(namespace, without=without, burst=_burst(request))
+        if not amounts.is_within(headroom):
             raise QuotaExceededError(headroom.excess(request.as_pod()), unresolvable=False)
         pods = len(self._of(namespace, without))
         for name, spec in sorted(specs.items()):
@@ -84,15 +99,26 @@ class QuotaStore:
 
     def limits(self, namespace: str) -> Quotas:
         """Return what limits another size of a pod of a namespace."""
-        return Quotas(self.specs(namespace), self.headroom(namespace))
+        limits, requests = self._headrooms(namespace)
+        return Quotas(self.specs(namespace), requests, limits)
 
-    def set_use(self, uid: str, namespace: str, use: MinimumRequest) -> None:
-        """Count a pod with what it has now."""
-        self._uses[uid] = (namespace, use)
+    def set_use(self, uid: str, namespace: str, use: MinimumRequest, burst: Burst = NO_BURST) -> None:
+        """Count a pod with what it has now, and what it may use beyond that."""
+        self._uses[uid] = (namespace, use, burst)
 
     def remove_use(self, uid: str) -> None:
         """Count a pod no more."""
         self._uses.pop(uid, None)
 
-    def _of(self, namespace: str, without: Collection[str]) -> dict[str, MinimumRequest]:
-        return {uid: use for uid, (its, use) in self._uses.items() if its == namespace and uid not in without}
+    def _of(self, namespace: str, without: Collection[str]) -> dict[str, tuple[MinimumRequest, Burst]]:
+        return {
+            uid: (use, burst)
+            for uid, (its, use, burst) in self._uses.items()
+            if its == namespace and uid not in without
+        }
+
+
+def _burst(request: AllocRequest) -> Burst:
+    """Return how much more than it requests a pod may use, over all its cards."""
+    most, own = quota.minimum_request(request.as_pod(request.limit)), quota.minimum_request(request.as_pod())
+    return Burst(max(most.memory_mib - own.memory_mib, 0), max(most.cores - own.cores, 0))

@@ -1,6 +1,7 @@
 """What a pod requests, read from TensorFusion's annotations.
 
-Device memory is in MiB and compute in millicards, as everywhere in this library; both are of each card.
+Device memory is in MiB, and compute in millicards or in thousandths of TFLOPs, as everywhere in this library; all of
+them are of each card.
 """
 
 from collections.abc import Mapping
@@ -14,8 +15,8 @@ from allocation.adjustment import NOTHING, Amounts
 from allocation.constraints import CardKind, Constraints
 from allocation.errors import AllocationError, InvalidFieldError, invalid_annotation
 from allocation.label_selector import Selector
-from allocation.request import MILLI_PER_PERCENT, WHOLE_CARD, ContainerRequest, Kind, PodRequest
-from allocation.settings import Weights
+from allocation.request import MILLI_PER_PERCENT, MILLI_PER_TFLOP, WHOLE_CARD, ContainerRequest, Kind, PodRequest
+from allocation.settings import MOST_TFLOPS, Weights
 
 PREFIX: Final = "tensor-fusion.ai/"
 MAX_GPU_COUNTER_PER_ALLOCATION: Final = 128
@@ -103,8 +104,10 @@ class AllocRequest(msgspec.Struct, frozen=True):
         field = "metadata.annotations"
         if self.isolation == "shared":
             return ContainerRequest("main", Kind.REGULAR, field, self.count, None, 100, WHOLE_CARD, whole=True)
-        memory, cores = amounts.memory_mib or None, amounts.cores
-        return ContainerRequest("main", Kind.REGULAR, field, self.count, memory, 0, cores)
+        memory = amounts.memory_mib or None
+        return ContainerRequest(
+            "main", Kind.REGULAR, field, self.count, memory, 0, amounts.cores, tflops=amounts.tflops
+        )
 
 
 def compose_allocation_request(pod: PodMeta) -> AllocRequest:
@@ -169,29 +172,44 @@ def _word(pod: PodMeta, name: str, words: tuple[Word, ...], default: Word) -> Wo
     return default
 
 
-_Stated = tuple[int | None, int | None]
-"""The MiB and the millicards of each card; None where nothing is said."""
+def check_measure(amounts: Amounts) -> None:
+    """Check that compute is requested in one measure.
+
+    Raises:
+        AllocationError: it is in both.
+    """
+    if amounts.cores and amounts.tflops:
+        raise AllocationError(f"compute is requested as {amounts}: leave out one of the measures")
+
+
+class _Stated(msgspec.Struct, frozen=True):
+    """The MiB of each card, and its compute in one of the measures; None where nothing is said."""
+
+    memory_mib: int | None
+    compute: Amounts | None
 
 
 def _first(stated: _Stated, other: _Stated) -> Amounts:
     """Return the amounts that are `stated`, and for a missing one the `other`."""
-    memory, cores = (own if own is not None else its or 0 for own, its in zip(stated, other, strict=True))
-    return Amounts(memory, cores)
+    memory = stated.memory_mib if stated.memory_mib is not None else other.memory_mib
+    return Amounts(memory or 0) + (stated.compute or other.compute or NOTHING)
 
 
 def _amounts(pod: PodMeta, kind: Literal["request", "limit"]) -> _Stated:
-    """Return the MiB and the millicards of each card that the pod requests, or may use; None where it does not say."""
-    tflops = f"{PREFIX}tflops-{kind}"
-    if tflops in pod.annotations:
-        remedy = f"write the part of the card as {PREFIX}compute-percent-{kind}"
-        expected = "the ledger counts the compute of a card in percent"
-        raise invalid_annotation(tflops, pod.annotations[tflops], expected=expected, remedy=remedy)
+    """Return what the pod requests of each card, or may use, rounded up."""
     memory = _amount(pod, f"vram-{kind}", "memory, such as 10Gi")
     percent = _amount(pod, f"compute-percent-{kind}", "a percentage from 0 to 100", most=100)
-    return (
-        None if memory is None else -int(-memory // _MIB),
-        None if percent is None else -int(-percent * MILLI_PER_PERCENT // 1),
-    )
+    tflops = _amount(pod, f"tflops-{kind}", f"TFLOPs, from 0 to {MOST_TFLOPS}", most=MOST_TFLOPS)
+    if percent is not None and tflops is not None:
+        key, remedy = f"{PREFIX}tflops-{kind}", f"remove it, or {PREFIX}compute-percent-{kind}"
+        expected = f"{PREFIX}compute-percent-{kind} says the same in percent"
+        raise invalid_annotation(key, pod.annotations[key], expected=expected, remedy=remedy)
+    compute = None
+    if tflops is not None:
+        compute = Amounts(tflops=-int(-tflops * MILLI_PER_TFLOP // 1))
+    elif percent is not None:
+        compute = Amounts(cores=-int(-percent * MILLI_PER_PERCENT // 1))
+    return _Stated(None if memory is None else -int(-memory // _MIB), compute)
 
 
 def _amount(pod: PodMeta, name: str, unit: str, most: int | None = None) -> Fraction | None:

@@ -8,7 +8,7 @@ import msgspec
 
 from allocation.adjustment import Amounts
 from allocation.gpuallocator.strategies import CardUse
-from allocation.ledger.card_table import CORES, MEMORY
+from allocation.ledger.card_table import CORES, MEMORY, TFLOPS
 from allocation.ledger.ledger import Ledger
 
 _MOST_CONFLICTS: Final = 5
@@ -85,8 +85,8 @@ def gpus_of(ledger: Ledger, node: str) -> dict[str, Gpu]:
             card.index,
             card.model,
             card.healthy,
-            Amounts(card.memory_mib, card.cores),
-            Amounts(free[MEMORY], free[CORES]),
+            Amounts(card.memory_mib, card.cores, card.tflops * card.cores),
+            Amounts(free[MEMORY], free[CORES], free[TFLOPS]),
             tuple(sorted(holders.get(card.uuid, ()))),
         )
     return found
@@ -100,7 +100,8 @@ def capacity_of(ledger: Ledger, node: str, limits: Amounts) -> NodeCapacity | No
     if not gpus:
         return None
     total = sum((gpu.capacity for gpu in gpus), Amounts())
-    virtual = Amounts(int(total.memory_mib * (1 + _HOST_MEMORY + _HOST_DISK)), total.cores * _COMPUTE)
+    memory = int(total.memory_mib * (1 + _HOST_MEMORY + _HOST_DISK))
+    virtual = Amounts(memory, total.cores * _COMPUTE, total.tflops * _COMPUTE)
     return NodeCapacity(
         total,
         sum((gpu.available for gpu in gpus), Amounts()),

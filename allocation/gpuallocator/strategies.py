@@ -1,7 +1,8 @@
 """TensorFusion's strategies: which node, and which of its cards, by how full or how empty they are.
 
 A card's score is the used or the available percentage of its memory and of its compute, weighted, from 0 to 100; a half
-is rounded up, and a resource without capacity counts 0. A node's score is the mean or the sum over its cards.
+is rounded up, and a resource without capacity counts 0. Compute is in TFLOPs where they are known. The score of a node
+is the mean or the sum over its cards.
 """
 
 from collections.abc import Iterable, Mapping
@@ -89,7 +90,9 @@ class Strategy(msgspec.Struct, frozen=True):
     def _score(self, card: CardUse, measure: Measure) -> int:
         """Return the weighted percentages in whole numbers: a fraction per card costs ten times as much."""
         memory, memory_total = _part(card.total.memory_mib, card.used.memory_mib, measure)
-        cores, cores_total = _part(card.total.cores, card.used.cores, measure)
+        in_tflops = card.total.tflops > 0
+        compute_of, compute_used = (each.tflops if in_tflops else each.cores for each in (card.total, card.used))
+        cores, cores_total = _part(compute_of, compute_used, measure)
         (vram, vram_of), (tflops, tflops_of) = (
             weight.as_integer_ratio() for weight in (self.config.vram_weight, self.config.tflops_weight)
         )

@@ -4,7 +4,7 @@ Filtering takes a few comparisons of columns. What is read for one node alone is
 single numbers from arrays costs more than the decision itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count, repeat
 from typing import Any, TypeVar
 
@@ -13,26 +13,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocation.errors import AllocationError
-from allocation.fabric import Fabric
 from allocation.interned import Interned
-from allocation.inventory import Card, NodeInventory
+from allocation.inventory import Card, NodeInventory, Platform
 from allocation.ledger.changes import Changes
 from allocation.mig import whole_mib
 from allocation.topology.subsets import MOST_CARDS
 from allocation.topology.tables import TopologyTables
 
-MEMORY, CORES, SLOTS = range(3)
-DIMENSIONS = 3
+MEMORY, CORES, SLOTS, TFLOPS = range(4)
+DIMENSIONS = 4
 
 Columns = NDArray[np.int64]
-"""Shape (dimension, row, card): memory in MiB, compute in millicards, slots. The rows of one card are contiguous in
-memory, so that sums over the cards of each node run along them."""
+"""Shape (dimension, row, card): memory in MiB, compute in millicards, slots, compute in thousandths of TFLOPs. The rows
+of one card are contiguous in memory, so that sums over the cards of each node run along them."""
 Sums = NDArray[np.int64]
 """Shape (dimension, row): over the cards of a node."""
 Flags = NDArray[np.bool_]
 """Shape (row, card)."""
 Codes = NDArray[np.int64]
 """Shape (row, card)."""
+
+Amounts = tuple[int, int, int, int]
+"""MiB, millicards, slots, thousandths of TFLOPs."""
 
 Array = TypeVar("Array", bound=NDArray[Any])
 
@@ -45,24 +47,22 @@ class NodeFacts(msgspec.Struct, frozen=True):
     """The properties of a node's cards that do not depend on use: plain numbers, for evaluating a single node.
 
     Attributes:
-        memory_mib: by card, as are the other lists.
-        cores: compute in millicards.
-        slots: how many containers may share it.
-        usable: healthy, not cordoned, and not a card in MIG mode.
+        total: capacity by dimension and card; no TFLOPs if they are not known.
+        rates: the thousandths of TFLOPs of a millicard, which are the TFLOPs of a whole card of the model.
+        usable: by card, as are the other lists: healthy, not cordoned, and not a card in MIG mode.
         whole_mib: the memory that a percentage refers to.
         numa: its NUMA node.
         kinds: the position of its model and mode in `Ledger.kind_names`.
         instances: which cards are MIG instances; None if the node has no card in MIG mode.
-        is_uniform: whether all cards have the same memory, compute and slots.
+        is_uniform: whether all cards have the same memory, compute, slots and TFLOPs.
         layout: the number of its layout in `Ledger.topology`.
         bits: the bit of each card in the layout; -1 of one that is not undivided.
-        capacity: sums of memory, compute and slots.
+        capacity: sums of memory, compute, slots and TFLOPs.
         mean_mib: the memory of the node's mean card.
     """
 
-    memory_mib: list[int]
-    cores: list[int]
-    slots: list[int]
+    total: list[list[int]]
+    rates: list[int]
     usable: list[bool]
     whole_mib: list[int]
     numa: list[int]
@@ -71,7 +71,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
     is_uniform: bool
     layout: int
     bits: list[int]
-    capacity: tuple[int, int, int]
+    capacity: Amounts
     mean_mib: int
 
 
@@ -93,10 +93,10 @@ class CardTable:
         layouts: the number of each node's layout in `topology`; shape (row,).
         masks: the mask of each card in its node's layout, 0 of one that is not undivided, and of all cards of a node
             with too many for tables; shape (row, card).
-        fabrics: the number of each node's fabric in `fabric_kinds`; shape (row,).
-        fabric_kinds: the fabrics of all nodes.
+        platforms: the number of each node's platform in `platform_kinds`; shape (row,).
+        platform_kinds: the platforms of all nodes.
         capacity: the sums of `total` over a node's cards; shape (dimension, row).
-        fullness: ten times the used fraction of each sum, added up: 0 to 30; shape (row,).
+        fullness: ten times the used fraction of each sum but the TFLOPs, added up: 0 to 30; shape (row,).
         changes: the rows in which anything changed that a decision depends on.
     """
 
@@ -114,8 +114,8 @@ class CardTable:
         self.topology = TopologyTables()
         self.layouts: NDArray[np.int64] = np.zeros(rows, np.int64)
         self.masks: Codes = _codes(rows, cards)
-        self.fabrics: NDArray[np.int64] = np.zeros(rows, np.int64)
-        self.fabric_kinds: Interned[Fabric] = Interned()
+        self.platforms: NDArray[np.int64] = np.zeros(rows, np.int64)
+        self.platform_kinds: Interned[Platform] = Interned()
         self.capacity: Sums = np.zeros((DIMENSIONS, rows), np.int64)
         self.fullness: NDArray[np.float64] = np.zeros(rows)
         self.changes = Changes()
@@ -171,17 +171,23 @@ class CardTable:
         """Return `used` of a row in use as plain numbers, by dimension and card. The lists belong to the ledger."""
         used = self._used_lists.get(row)
         if used is None:
-            used = self._used_lists[row] = self.used[:, row, : len(self.facts(row).slots)].tolist()
+            used = self._used_lists[row] = self.used[:, row, : len(self.facts(row).usable)].tolist()
         return used
 
     def used_sums(self, row: int) -> Sequence[int]:
-        """Return the sums of `used` over the cards of a row in use, by dimension. The list belongs to the ledger."""
+        """Return the used MiB, millicards and slots of all cards of a row in use. The list belongs to the ledger."""
         return self._used_sums[row]
 
-    def free(self, row: int, card: int) -> tuple[int, int, int]:
-        """Return the free MiB, millicards and slots of a card."""
-        facts, (memory, cores, slots) = self.facts(row), self.used_lists(row)
-        return facts.memory_mib[card] - memory[card], facts.cores[card] - cores[card], facts.slots[card] - slots[card]
+    def free(self, row: int, card: int) -> Amounts:
+        """Return what is free of a card."""
+        memory, cores, slots, tflops = self.facts(row).total
+        of_memory, of_cores, of_slots, of_tflops = self.used_lists(row)
+        return (
+            memory[card] - of_memory[card],
+            cores[card] - of_cores[card],
+            slots[card] - of_slots[card],
+            tflops[card] - of_tflops[card],
+        )
 
     # ---- rows ------------------------------------------------------------------------------------------------------
 
@@ -223,7 +229,7 @@ class CardTable:
         self.kinds = _grown(self.kinds, _codes(rows, cards))
         self.layouts = _grown(self.layouts, np.zeros(rows, np.int64))
         self.masks = _grown(self.masks, _codes(rows, cards))
-        self.fabrics = _grown(self.fabrics, np.zeros(rows, np.int64))
+        self.platforms = _grown(self.platforms, np.zeros(rows, np.int64))
         self.capacity = _grown(self.capacity, np.zeros((DIMENSIONS, rows), np.int64))
         self.fullness = _grown(self.fullness, np.zeros(rows))
         self._used_sums.extend([0, 0, 0] for _ in range(rows - len(self._used_sums)))
@@ -234,7 +240,7 @@ class CardTable:
         """Write the cards of a node into its row, which must be clear."""
         cards = inventory.cards
         for position, card in enumerate(cards):
-            self.total[:, row, position] = (card.memory_mib, card.cores, card.slots)
+            self.total[:, row, position] = (card.memory_mib, card.cores, card.slots, card.tflops * card.cores)
             self.present[row, position] = True
             self.healthy[row, position] = card.healthy
             self.whole_mib[row, position] = card.memory_mib
@@ -247,7 +253,7 @@ class CardTable:
         self.layouts[row] = self.topology.acquire(layout)
         if len(layout) <= MOST_CARDS:
             self.masks[row, : len(cards)] = [1 << bit if bit >= 0 else 0 for bit in self._bits[row]]
-        self.fabrics[row] = self.fabric_kinds.acquire(inventory.fabric)
+        self.platforms[row] = self.platform_kinds.acquire(inventory.platform)
 
     def _clear(self, row: int) -> None:
         self._clear_use(row)
@@ -259,7 +265,7 @@ class CardTable:
         self.masks[row] = 0
         if self._bits.pop(row, None) is not None:
             self.topology.release(self.layouts.item(row))
-            self.fabric_kinds.release(self.fabrics.item(row))
+            self.platform_kinds.release(self.platforms.item(row))
         self._facts.pop(row, None)
 
     def _set_cordoned(self, row: int, cordoned: Sequence[bool]) -> None:
@@ -289,20 +295,19 @@ class CardTable:
 
     def _read_facts(self, row: int) -> NodeFacts:
         count = int(self.present[row].sum())  # a node's cards fill the first positions of its row
-        memory, cores, slots = self.total[:, row, :count].tolist()
+        memory, cores, slots, tflops = total = self.total[:, row, :count].tolist()
         mig_roles = self.mig_roles[row, :count].tolist()
         usable = (self.healthy[row, :count] & ~self.cordoned[row, :count]).tolist()
-        sums = (sum(memory), sum(cores), sum(slots))
+        sums = (sum(memory), sum(cores), sum(slots), sum(tflops))
         return NodeFacts(
-            memory_mib=memory,
-            cores=cores,
-            slots=slots,
+            total=total,
+            rates=[amount // max(compute, 1) for amount, compute in zip(tflops, cores, strict=True)],
             usable=[ok and role in (SHARED, INSTANCE) for ok, role in zip(usable, mig_roles, strict=True)],
             whole_mib=self.whole_mib[row, :count].tolist(),
             numa=self.numa[row, :count].tolist(),
             kinds=self.kinds[row, :count].tolist(),
             instances=[role == INSTANCE for role in mig_roles] if any(mig_roles) else None,
-            is_uniform=len(set(zip(memory, cores, slots, strict=True))) <= 1,
+            is_uniform=len(set(zip(memory, cores, slots, tflops, strict=True))) <= 1,
             layout=self.layouts.item(row),
             bits=self._bits[row],
             capacity=sums,
@@ -311,13 +316,22 @@ class CardTable:
 
     # ---- use -------------------------------------------------------------------------------------------------------
 
-    def _add_use(self, row: int, card: int, amounts: Sequence[int]) -> None:
-        """Add to the used amounts of a card; the caller must call `_update_fullness` afterwards."""
-        sums, used = self._used_sums[row], self.used_lists(row)
-        for dimension, amount in enumerate(amounts):
-            used[dimension][card] += amount
-            sums[dimension] += amount
-            self.used[dimension, row, card] = used[dimension][card]
+    def _add_use(self, row: int, taken: Iterable[tuple[int, Amounts]], sign: int) -> None:
+        """Add to the used amounts of cards what is `taken`, or subtract it; the caller must call `_update_fullness`."""
+        of_memory, of_cores, of_slots, of_tflops = self.used_lists(row)
+        used, sums = self.used, self._used_sums[row]
+        for card, (memory, cores, slots, tflops) in taken:
+            of_memory[card] += sign * memory
+            of_cores[card] += sign * cores
+            of_slots[card] += sign * slots
+            used[MEMORY, row, card], used[CORES, row, card] = of_memory[card], of_cores[card]
+            used[SLOTS, row, card] = of_slots[card]
+            if tflops:
+                of_tflops[card] += sign * tflops
+                used[TFLOPS, row, card] = of_tflops[card]
+            sums[MEMORY] += sign * memory
+            sums[CORES] += sign * cores
+            sums[SLOTS] += sign * slots
 
     def _clear_use(self, row: int) -> None:
         self.used[:, row] = 0

@@ -3,14 +3,13 @@
 The copied ledger stays as it is, nothing follows the copy, and its maker may change it at will.
 """
 
-from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Container, Sequence
 
 import msgspec
 
 from allocation.errors import AllocationError
 from allocation.inventory import Card
-from allocation.ledger.ledger import Ledger
+from allocation.ledger.ledger import Ledger, Reservation
 
 
 class LedgerCopy(Ledger):
@@ -24,12 +23,14 @@ class LedgerCopy(Ledger):
         """Begin without nodes, with room for `rows` of them with this number of `cards`."""
         super().__init__(rows=rows, cards=cards)
         self.absent = set[str]()
+        self._left_out: dict[str, Reservation] = {}
 
     def add_node(self, ledger: Ledger, node: str, *, without: Container[str] = (), added: Sequence[Card] = ()) -> None:
         """Copy a node of `ledger` without the reservations of some UIDs, and with the cards `added` to its own.
 
         A node without an inventory stays one.
         """
+        self.set_rules(ledger.rules)
         inventory = ledger.inventory(node)
         if inventory is not None:
             self.set_node(msgspec.structs.replace(inventory, cards=(*inventory.cards, *added)) if added else inventory)
@@ -40,17 +41,19 @@ class LedgerCopy(Ledger):
             else:
                 self.record(each.uid, node, each.charges)
 
-    @contextmanager
-    def without(self, uids: Iterable[str]) -> Iterator[None]:
-        """Leave out the reservations of some UIDs until the context ends."""
-        removed = [each for uid in uids if (each := self.reservation(uid)) is not None]
-        for each in removed:
-            self.release(each.uid)
-        try:
-            yield
-        finally:
-            for each in removed:
-                self.record(each.uid, each.node, each.charges)
+    def leave_out(self, uids: Collection[str]) -> None:
+        """Leave out the reservations of these UIDs from now on, and no others that were left out before.
+
+        What is tried next mostly differs in one pod from what was tried last, and costs no more than that.
+        """
+        for uid in [uid for uid in self._left_out if uid not in uids]:
+            back = self._left_out.pop(uid)
+            self.record(uid, back.node, back.charges)
+        for uid in uids:
+            reservation = self.reservation(uid)
+            if reservation is not None:
+                self._left_out[uid] = reservation
+                self.release(uid)
 
 
 def of_node(ledger: Ledger, node: str, *, without: Container[str] = (), added: Sequence[Card] = ()) -> LedgerCopy:

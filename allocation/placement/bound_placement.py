@@ -86,9 +86,10 @@ def query_on(query: PlacementQuery, bound: BoundCards, cards: Sequence[BoundCard
     wanted = max(container.count for container in request.gpu_containers)
     if bound.policy == "all":
         wanted = len(cards) or 1  # the pod avoids all of them
-        request = PodRequest(
-            tuple(msgspec.structs.replace(each, count=wanted) if each.count else each for each in request.containers)
+        containers = (
+            msgspec.structs.replace(each, count=wanted) if each.count else each for each in request.containers
         )
+        request = PodRequest(tuple(containers), request.isolation)
     if len(left) < wanted:
         return _insufficient(bound, cards, wanted=wanted)
     constraints = msgspec.structs.replace(query.constraints, use_uuids=frozenset(card.uuid for card in left))

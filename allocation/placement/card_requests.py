@@ -43,7 +43,7 @@ class CardRequests:
     def by_request(self, container: ContainerRequest) -> list[tuple[ContainerRequest, list[int]]]:
         """Return each request of a container with the positions of its cards, which are all cards of the node."""
         groups: defaultdict[ContainerRequest, list[int]] = defaultdict(list)
-        for position in range(len(self._cards.numa)):
+        for position in range(len(self._cards.facts.usable)):
             groups[self.on_card(container, position)].append(position)
         return [*groups.items()]
 

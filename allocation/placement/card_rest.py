@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from allocation.ledger.card_table import CORES, MEMORY
 from allocation.ledger.ledger import Ledger
 from allocation.request import WHOLE_CARD, ContainerRequest
 
@@ -30,16 +31,16 @@ def shares_card(containers: Sequence[ContainerRequest]) -> bool:
 
 def parts_of(ledger: Ledger, row: int) -> list[int]:
     """Return the free part of each card of the node of a row in use."""
-    facts, (used_mib, used_cores, _) = ledger.facts(row), ledger.used_lists(row)
+    facts, (used_mib, used_cores, *_) = ledger.facts(row), ledger.used_lists(row)
     return [
         min((mib - mib_used) * WHOLE_CARD // max(mib, 1), cores - cores_used) if usable else NO_CARD
         for usable, mib, mib_used, cores, cores_used in zip(
-            facts.usable, facts.memory_mib, used_mib, facts.cores, used_cores, strict=True
+            facts.usable, facts.total[MEMORY], used_mib, facts.total[CORES], used_cores, strict=True
         )
     ]
 
 
-def size(mib: Any, mean_mib: Any, cores: int, most: Any) -> Any:
+def size(mib: Any, mean_mib: Any, cores: Any, most: Any) -> Any:
     """Return how much a request is of a card of a node: of one node, or of many with `numpy.maximum` as `most`."""
     return most(-(-mib * WHOLE_CARD // most(mean_mib, 1)), cores)
 

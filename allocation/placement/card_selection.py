@@ -42,7 +42,7 @@ def choose(
     are those that the pod's demand on topology accepts; None if it has none.
     """
     ordered = _by_policy(cards, fitting, request=request, constraints=constraints)
-    if cards.instances is not None:
+    if cards.facts.instances is not None:
         ordered.sort(key=lambda card: _size(inventory.cards[card]))
     groups = [ordered]
     if constraints.numa_bind:
@@ -62,10 +62,12 @@ def _by_policy(
     cards: NodeCards, fitting: Sequence[int], *, request: ContainerRequest, constraints: Constraints
 ) -> list[int]:
     """Order cards by the policies in turn, then by free memory and position."""
-    if request.whole and cards.is_uniform and "numa" not in constraints.card_policies:
+    if request.whole and cards.facts.is_uniform and "numa" not in constraints.card_policies:
         return [*fitting]  # idle cards of equal capacity are equal
-    scores = card_scores(fitting, total=cards.total, used=cards.used, request=request, weights=constraints.weights)
-    total, used = cards.total[MEMORY], cards.used[MEMORY]
+    scores = card_scores(
+        fitting, total=cards.facts.total, used=cards.used, request=request, weights=constraints.weights
+    )
+    total, used = cards.facts.total[MEMORY], cards.used[MEMORY]
     fullness = [scores[card] for card in fitting]
     less_free = [used[card] - total[card] for card in fitting]
     keys: list[Iterable[float]] = []
@@ -76,7 +78,7 @@ def _by_policy(
             case "spread":
                 keys += (fullness, less_free)
             case "numa":
-                keys.append([cards.numa[card] for card in fitting])
+                keys.append([cards.facts.numa[card] for card in fitting])
             case "mutex":
                 keys.append([cards.used[SLOTS][card] > 0 for card in fitting])
             case "topology-aware":
@@ -97,5 +99,5 @@ def _numa_groups(cards: NodeCards, ordered: Sequence[int], count: int) -> list[l
     """Return the cards of each NUMA node that has `count`, the NUMA node of the preferred card first."""
     groups: dict[int, list[int]] = {}
     for card in ordered:
-        groups.setdefault(cards.numa[card], []).append(card)
+        groups.setdefault(cards.facts.numa[card], []).append(card)
     return [group for group in groups.values() if len(group) >= count]

@@ -75,7 +75,7 @@ def rejected(ledger: Ledger, query: PlacementQuery, node: str, rejection: Reject
     row, inventory, container = ledger.row(node), ledger.inventory(node), query.request.container(rejection.container)
     if row is None or inventory is None or container is None or len(rejection.verdicts) != len(inventory.cards):
         return ()  # the cards may have changed after the evaluation
-    cards = NodeCards(ledger, row, query.constraints)
+    cards = NodeCards(ledger, row, query.constraints, query.request.isolation)
     requests = card_requests.of_node(query.bound, inventory, cards)
     columns = ConstraintMasks(ledger, query.constraints).cards(row)
     judged = np.full(columns.present.shape, ABSENT, np.int8)
@@ -96,7 +96,7 @@ def running(ledger: Ledger, query: PlacementQuery, allocation: Allocation) -> tu
     if row is None or inventory is None:
         return ()
     position_of = {card.uuid: position for position, card in enumerate(inventory.cards)}
-    cards, trials = NodeCards(ledger, row, query.constraints), []
+    cards, trials = NodeCards(ledger, row, query.constraints, query.request.isolation), list[Trial]()
     for container in query.request.gpu_containers:
         chosen = tuple(position_of.get(share.uuid, -1) for share in allocation.containers.get(container.name, ()))
         if chosen and -1 not in chosen:
@@ -134,6 +134,6 @@ def _scores(
 ) -> tuple[float, ...]:
     scores: dict[int, float] = {}
     weights = query.constraints.weights
-    for request, positions in card_requests.by_request(requests, container, len(cards.numa)):
-        scores |= card_scores(positions, total=cards.total, used=cards.used, request=request, weights=weights)
+    for request, positions in card_requests.by_request(requests, container, len(cards.facts.usable)):
+        scores |= card_scores(positions, total=cards.facts.total, used=cards.used, request=request, weights=weights)
     return tuple(scores[position] for position in sorted(scores))

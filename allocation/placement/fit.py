@@ -19,10 +19,12 @@ from allocation.ledger.card_table import (
     PLUGIN_MANAGED,
     SHARED,
     SLOTS,
+    TFLOPS,
     Codes,
     Columns,
     Flags,
 )
+from allocation.ledger.isolation_locks import IDLE, IsolationLocks, Locks
 from allocation.ledger.ledger import Ledger
 from allocation.placement.query import ContainerQuery
 from allocation.reasons import CardReason
@@ -49,6 +51,10 @@ class Cards(msgspec.Struct):
         uuid_accepted: whether the pod accepts its UUID; None if it accepts all.
         mig_roles: what each card is under MIG (`CardTable.mig_roles`); None if no node has a card in MIG mode.
         whole_mib: the memory that a percentage refers to.
+        counts_tflops: whether a pod requests compute in TFLOPs, so that fewer of these may be free than of the cores;
+            otherwise both are free in proportion.
+        locks: which isolation locks it; None if none is locked. A caller may replace them as it replaces `used`.
+        isolation: the codes of the locks.
     """
 
     rows: NDArray[np.int64]
@@ -62,6 +68,9 @@ class Cards(msgspec.Struct):
     uuid_accepted: Flags | None
     mig_roles: Codes | None
     whole_mib: NDArray[np.int64]
+    locks: Locks | None
+    isolation: IsolationLocks
+    counts_tflops: bool = False
 
 
 class ConstraintMasks:
@@ -98,6 +107,9 @@ class ConstraintMasks:
             uuid_accepted=None if self._accepted_uuids is None else self._accepted_uuids[rows],
             mig_roles=ledger.mig_roles[rows] if ledger.mig_nodes else None,
             whole_mib=ledger.whole_mib[rows] if ledger.mig_nodes else total[MEMORY],
+            locks=ledger.isolation.locks[rows] if ledger.rules.locks_isolation else None,
+            isolation=ledger.isolation,
+            counts_tflops=ledger.tflops_holders > 0,
         )
 
     def _mark(self, uuids: frozenset[str], *, accepted: bool) -> None:
@@ -131,7 +143,10 @@ def resolvable(cards: Cards, request: ContainerRequest, judged: Verdicts) -> Fla
     """Return for each card whether it would fit the container if no pod held any of it."""
     flags: Flags = _RESOLVABLE[judged]
     flags &= cards.total[MEMORY] >= requested_memory(cards.whole_mib, request)
-    flags &= cards.total[CORES] >= request.cores
+    if request.tflops:
+        flags &= _most_tflops(cards) >= request.tflops
+    else:
+        flags &= cards.total[CORES] >= request.cores
     return flags
 
 
@@ -143,14 +158,49 @@ def requested_memory(whole_mib: NDArray[np.int64], request: ContainerRequest) ->
     return memory
 
 
-def _exceeds(query: ContainerQuery, cards: Cards, memory: NDArray[np.int64] | np.int64) -> Flags:
+_Amounts = NDArray[np.int64] | np.int64
+"""By card, or the same for all."""
+
+
+def _rates(cards: Cards) -> NDArray[np.int64]:
+    """Return the TFLOPs of a whole card of each card's model, which are the thousandths of TFLOPs of a millicard."""
+    rates: NDArray[np.int64] = cards.total[TFLOPS] // np.maximum(cards.total[CORES], 1)
+    return rates
+
+
+def _most_tflops(cards: Cards) -> NDArray[np.int64]:
+    """Return the thousandths of TFLOPs that one container may have: those of a whole card, also if cores are scaled."""
+    most: NDArray[np.int64] = np.minimum(cards.total[TFLOPS], _rates(cards) * WHOLE_CARD)
+    return most
+
+
+def _requested_cores(cards: Cards, request: ContainerRequest) -> _Amounts:
+    """Return the millicards that `request` takes of each card; of TFLOPs that are not known none can be taken."""
+    return request.tflops // np.maximum(_rates(cards), 1) if request.tflops else np.int64(request.cores)
+
+
+def _lacks_compute(cards: Cards, request: ContainerRequest, cores: _Amounts) -> Flags:
+    """Return the cards on which too little compute is free, in either measure."""
+    lacks: Flags = cards.total[CORES] - cards.used[CORES] < cores
+    if request.tflops:
+        lacks |= cards.total[TFLOPS] - cards.used[TFLOPS] < request.tflops
+        lacks |= _most_tflops(cards) < request.tflops
+    elif cards.counts_tflops:
+        lacks |= cards.total[TFLOPS] - cards.used[TFLOPS] < _rates(cards) * cores
+    return lacks
+
+
+def _exceeds(query: ContainerQuery, cards: Cards, memory: _Amounts, cores: _Amounts) -> Flags:
     """Return for each card whether the container would exceed the headroom if all its cards were like this one."""
     request, headroom = query.request, query.headroom
-    cores: NDArray[np.int64] | np.int64 = np.int64(request.cores)
+    tflops: _Amounts = np.int64(request.tflops)
+    if headroom.tflops is not None and not request.tflops:
+        tflops = _rates(cards) * cores
     if cards.mig_roles is not None:
         is_instance = cards.mig_roles == INSTANCE
         memory = np.where(is_instance, cards.total[MEMORY], memory)
         cores = np.where(is_instance, cards.total[CORES], cores)
+        tflops = np.where(is_instance, cards.total[TFLOPS], tflops)
     exceeds = np.zeros(cards.present.shape, np.bool_)
     if headroom.cards is not None and request.count > headroom.cards:
         exceeds[:] = True
@@ -158,6 +208,8 @@ def _exceeds(query: ContainerQuery, cards: Cards, memory: NDArray[np.int64] | np
         exceeds |= cores * request.count > headroom.cores
     if headroom.memory_mib is not None:
         exceeds |= memory * request.count > headroom.memory_mib
+    if headroom.tflops is not None:
+        exceeds |= tflops * request.count > headroom.tflops
     return exceeds
 
 
@@ -182,6 +234,8 @@ def _failures(cards: Cards, query: ContainerQuery) -> Failures:
     yield CardReason.CardCordoned, cards.cordoned
     if cards.type_accepted is not None:
         yield CardReason.CardTypeMismatch, ~cards.type_accepted
+    if cards.locks is not None:
+        yield CardReason.CardModeLocked, _locked(cards, cards.locks, query.isolation)
     if cards.uuid_accepted is not None:
         yield CardReason.CardUuidMismatch, ~cards.uuid_accepted
     if cards.mig_roles is not None:
@@ -191,17 +245,25 @@ def _failures(cards: Cards, query: ContainerQuery) -> Failures:
     in_use = cards.used[SLOTS] > 0
     yield from _shared_too_often(cards, query, in_use)
     memory = requested_memory(cards.whole_mib, request)
+    cores = _requested_cores(cards, request)
     if query.headroom.is_limited:
-        yield CardReason.ResourceQuotaNotFit, _exceeds(query, cards, memory)
+        yield CardReason.ResourceQuotaNotFit, _exceeds(query, cards, memory, cores)
     yield CardReason.CardInsufficientMemory, cards.total[MEMORY] - cards.used[MEMORY] < memory
-    free_cores = cards.total[CORES] - cards.used[CORES]
-    yield CardReason.CardInsufficientCore, free_cores < request.cores
-    if request.cores == WHOLE_CARD:
-        yield CardReason.ExclusiveDeviceAllocateConflict, in_use & (cards.total[CORES] == WHOLE_CARD)
-    if not request.cores:
-        yield CardReason.CardComputeUnitsExhausted, (free_cores == 0) & (cards.total[CORES] > 0)
+    insufficient = CardReason.CardInsufficientTflops if request.tflops else CardReason.CardInsufficientCore
+    yield insufficient, _lacks_compute(cards, request, cores)
+    if request.tflops or request.cores == WHOLE_CARD:
+        is_whole = (cards.total[CORES] == WHOLE_CARD) & (cores == WHOLE_CARD)
+        yield CardReason.ExclusiveDeviceAllocateConflict, in_use & is_whole
+    if not request.cores and not request.tflops:
+        yield CardReason.CardComputeUnitsExhausted, (cards.used[CORES] == cards.total[CORES]) & (cards.total[CORES] > 0)
     if cards.mig_roles is not None:
         yield CardReason.CardMigTopologyInfeasible, cards.mig_roles == MIG_ENABLED
+
+
+def _locked(cards: Cards, locks: Locks, isolation: str) -> Flags:
+    """Return the cards that pods share and that are locked to another isolation."""
+    locked: Flags = (locks != IDLE) & (locks != cards.isolation.code(isolation))
+    return locked if cards.mig_roles is None else locked & (cards.mig_roles == SHARED)
 
 
 def _shared_too_often(cards: Cards, query: ContainerQuery, in_use: Flags) -> Failures:

@@ -79,7 +79,7 @@ PARTS: Final = Host._fields.index("parts")
 def host_of(ledger: Ledger, row: int, mix: Mix, *, cpu: int, memory: int) -> Host:
     """Return what is left of the node of a row, which has these free millicores and bytes."""
     facts, (used_mib, used_cores, _) = ledger.facts(row), ledger.used_sums(row)
-    memory_mib, cores, _ = facts.capacity
+    memory_mib, cores, *_ = facts.capacity
     by_cpu, by_memory = cpu / mix.cpu, memory / mix.memory
     free = free_of(memory_mib, cores, used_mib, used_cores, max)
     stranded = stranded_of(free, by_cpu, by_memory, max)

@@ -153,6 +153,7 @@ def _next_instance(
         numa=card.numa,
         mode=MODE,
         instance=MigInstance(card.uuid, profile.name, slices),
+        tflops=card.tflops,
     )
 
 
@@ -162,7 +163,7 @@ def _suitable(
     return suitable(
         card.mig_profiles,
         memory_on=container.memory_on,
-        cores=container.cores,
+        cores=container.least_cores_on(card.tflops),
         taken=taken[card.uuid],
         only=constraints.profile,
     )

@@ -7,7 +7,8 @@ whether a card fits matters. A test compares both.
 from typing import Final
 
 from allocation.constraints import CardKind, Constraints
-from allocation.ledger.card_table import CORES, MEMORY, SLOTS, NodeFacts
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS, TFLOPS, NodeFacts
+from allocation.ledger.isolation_locks import IDLE
 from allocation.ledger.ledger import Ledger
 from allocation.quota import Headroom
 from allocation.request import WHOLE_CARD, ContainerRequest
@@ -21,36 +22,19 @@ class NodeCards:
 
     Attributes:
         row: the row of the ledger.
-        total: capacity by dimension and card.
+        facts: their properties.
         used: used amounts by dimension and card, those of the pod's own containers included.
-        numa: the NUMA node of each card.
-        instances: which cards are MIG instances; None if the node has no card in MIG mode.
-        is_uniform: whether all cards have the same capacity.
+        counts_tflops: whether fewer TFLOPs than cores may be free (`fit.Cards`).
     """
 
-    __slots__ = (
-        "_idle_only",
-        "_is_copy",
-        "_usable",
-        "_whole_mib",
-        "instances",
-        "is_uniform",
-        "numa",
-        "row",
-        "total",
-        "used",
-    )
+    __slots__ = ("_idle_only", "_is_copy", "_usable", "counts_tflops", "facts", "row", "used")
 
-    def __init__(self, ledger: Ledger, row: int, constraints: Constraints) -> None:
-        facts = ledger.facts(row)
+    def __init__(self, ledger: Ledger, row: int, constraints: Constraints, isolation: str) -> None:
         self.row = row
-        self.total = (facts.memory_mib, facts.cores, facts.slots)
+        self.facts = facts = ledger.facts(row)
         self.used = ledger.used_lists(row)
-        self.numa = facts.numa
-        self.instances = facts.instances
-        self.is_uniform = facts.is_uniform
+        self.counts_tflops = ledger.tflops_holders > 0
         self._is_copy = False
-        self._whole_mib = facts.whole_mib
         self._usable = facts.usable
         if constraints.card_kind != "any":
             self._usable = _of_kind(facts, constraints.card_kind)
@@ -65,36 +49,40 @@ class NodeCards:
                     self._usable, facts.kinds, inventory.cards if inventory is not None else (), strict=True
                 )
             ]
+        if ledger.has_rules:
+            self._usable = _allowed(ledger, row, self._usable, isolation)
 
     def fitting(self, request: ContainerRequest, headroom: Headroom, *, limit: int = ALL) -> list[int]:
         """Return the positions of the cards that fit a container, at most `limit` of them."""
-        used_memory, used_cores, used_slots = self.used
-        total_memory, total_cores, total_slots = self.total
-        cores, percent = request.cores, request.memory_percent
-        memory = request.memory_mib or 0
+        used_memory, used_cores, used_slots, _ = self.used
+        total_memory, total_cores, total_slots, _ = self.facts.total
+        memory, percent, cores, tflops = request.memory_mib or 0, request.memory_percent, request.cores, request.tflops
+        needs_compute, counts_tflops, facts = cores or tflops, self.counts_tflops or tflops, self.facts
         idle_only, is_limited = self._idle_only or request.whole, headroom.is_limited
         positions = []
         for card, usable in enumerate(self._usable):
             sharing = used_slots[card]
             if not usable or sharing >= total_slots[card] or (sharing and idle_only):
                 continue
-            if percent:
-                memory = self._whole_mib[card] * percent // 100
+            memory = facts.whole_mib[card] * percent // 100 if percent else memory
+            cores = tflops // (facts.rates[card] or 1) if tflops else cores
             free_cores = total_cores[card] - used_cores[card]
             if total_memory[card] - used_memory[card] < memory or free_cores < cores:
                 continue
+            if counts_tflops and not self._has_tflops(card, tflops, cores):
+                continue
             if cores == WHOLE_CARD and sharing and total_cores[card] == WHOLE_CARD:
                 continue
-            if not cores and not free_cores and total_cores[card]:
+            if not needs_compute and not free_cores and total_cores[card]:
                 continue
-            if is_limited and not self._is_within(headroom, card, memory, request):
+            if is_limited and not self._is_within(headroom, card, memory, cores, request):
                 continue
             positions.append(card)
             if len(positions) == limit:
                 break
         return positions
 
-    def reserve(self, card: int, *, memory_mib: int, cores: int) -> None:
+    def reserve(self, card: int, *, memory_mib: int, cores: int, tflops: int) -> None:
         """Add a container's share of a card to the used amounts; the ledger's own lists stay as they are."""
         if not self._is_copy:
             self.used = [list(amounts) for amounts in self.used]
@@ -102,13 +90,36 @@ class NodeCards:
         self.used[MEMORY][card] += memory_mib
         self.used[CORES][card] += cores
         self.used[SLOTS][card] += 1
+        self.used[TFLOPS][card] += tflops
+        self.counts_tflops = self.counts_tflops or tflops != self.facts.rates[card] * cores
 
-    def _is_within(self, headroom: Headroom, card: int, memory: int, request: ContainerRequest) -> bool:
+    def _has_tflops(self, card: int, tflops: int, cores: int) -> bool:
+        """Whether `tflops` are free, or what `cores` are of them, and no more than a whole card has are requested."""
+        free, rate = self.facts.total[TFLOPS][card] - self.used[TFLOPS][card], self.facts.rates[card]
+        return free >= (tflops or rate * cores) and tflops <= rate * WHOLE_CARD
+
+    def _is_within(self, headroom: Headroom, card: int, memory: int, cores: int, request: ContainerRequest) -> bool:
         """Whether the quota allows the container's cards if all were like this one; an instance is charged whole."""
-        cores = request.cores
-        if self.instances is not None and self.instances[card]:
-            memory, cores = self.total[MEMORY][card], self.total[CORES][card]
-        return headroom.allows(memory_mib=memory * request.count, cores=cores * request.count, cards=request.count)
+        facts, tflops, count = self.facts, request.tflops or self.facts.rates[card] * cores, request.count
+        if facts.instances is not None and facts.instances[card]:
+            memory, cores, _, tflops = (amounts[card] for amounts in facts.total)
+        return headroom.allows(memory_mib=memory * count, cores=cores * count, tflops=tflops * count, cards=count)
+
+
+def _allowed(ledger: Ledger, row: int, usable: list[bool], isolation: str) -> list[bool]:
+    """Return which of the usable cards rules leave to a pod of an isolation; of a full node they leave no card."""
+    if ledger.is_full(row):
+        return [False] * len(usable)
+    if not ledger.rules.locks_isolation:
+        return usable
+    locks, own = ledger.isolation.of_row(row), ledger.isolation.code(isolation)
+    if locks.count(IDLE) + locks.count(own) == len(locks):
+        return usable
+    instances = ledger.facts(row).instances or [False] * len(usable)
+    return [
+        each and (not lock or lock == own or instance)
+        for each, lock, instance in zip(usable, locks, instances, strict=False)
+    ]
 
 
 def _of_kind(facts: NodeFacts, kind: CardKind) -> list[bool]:

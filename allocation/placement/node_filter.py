@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
-from allocation.placement import rejection, score
+from allocation.placement import node_places, rejection, score
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.card_sets import NO_SET, CardSets
 from allocation.placement.fit import Cards, ConstraintMasks, Verdicts, fitting, resolvable, verdicts
@@ -89,12 +89,14 @@ def _filter(
     containers = query.request.gpu_containers
     masks = ConstraintMasks(ledger, query.constraints)
     values = NodeValues(ledger, query.constraints, containers, query.stranding)
-    if values.fabrics is not None:
-        accepted = values.fabrics.accepted(rows)
+    if values.platforms is not None:
+        accepted = values.platforms.accepted(rows)
         refused = rows[~accepted]
-        refusals = map(values.fabrics.rejection, refused.tolist())
+        refusals = map(values.platforms.rejection, refused.tolist())
         rejections |= {name: each for name, each in zip(ledger.names(refused), refusals, strict=True) if each}
         rows = rows[accepted]
+    rows, refusals_of_full = node_places.divide(ledger, rows)
+    rejections |= refusals_of_full
     worths = np.full(len(rows), np.inf if containers else 0.0)
     for container in containers:
         each = query.for_container(container)

@@ -59,7 +59,7 @@ class NodeRanking:
         stranding: Stranding | None = None,
     ) -> None:
         self._ledger = ledger
-        self._containers = request.gpu_containers
+        self._containers, self._isolation = request.gpu_containers, request.isolation
         self._constraints = constraints
         self._eligible = eligible
         self._stranding = stranding
@@ -100,7 +100,7 @@ class NodeRanking:
             self._values.set(best[0], INFEASIBLE)
             if headroom.is_limited:
                 passed.append(best)
-                if self._is_uniform:
+                if self._is_uniform(headroom):
                     break
             else:
                 self._failed.add(row)
@@ -109,13 +109,14 @@ class NodeRanking:
         self._restore(passed)
         return None
 
-    @property
-    def _is_uniform(self) -> bool:
+    def _is_uniform(self, headroom: Headroom) -> bool:
         """Whether only the headroom can reject a node on which every container fits, and then rejects all nodes."""
         only = self._containers[0] if len(self._containers) == 1 else None
         return (
             only is not None
             and only.memory_mib is not None
+            and not only.tflops
+            and headroom.tflops is None
             and not self._constraints.numa_bind
             and not self._ledger.mig_nodes
         )
@@ -173,6 +174,8 @@ class NodeRanking:
 
     def _refresh(self) -> None:
         changes, values = self._ledger.changes, self._values
+        if changes.mark == self._mark:
+            return
         changed = self._changed()
         if changed is not None:
             for entry in changed:
@@ -192,9 +195,9 @@ class NodeRanking:
         ledger = self._ledger
         self._mix = self._stranding.mix if self._stranding is not None else None
         cards = ConstraintMasks(ledger, self._constraints).cards(slice(None))
-        query = PlacementQuery(PodRequest(self._containers), self._constraints)
+        query = PlacementQuery(PodRequest(self._containers, self._isolation), self._constraints)
         fits = np.ones(ledger.fullness.shape, np.bool_) if self._eligible is None else self._eligible.rows().copy()
-        sets, fabrics = self._node_values.sets, self._node_values.fabrics
+        sets, platforms = self._node_values.sets, self._node_values.platforms
         worths = np.full(fits.shape, np.inf if sets is not None else 0.0)
         for container in self._containers:
             each = fit.fitting(cards, query.for_container(container))
@@ -204,8 +207,10 @@ class NodeRanking:
                 worths[rows] = np.minimum(worths[rows], sets.worths(rows, each[rows], container.count))
                 fits &= worths != NO_SET
         every = np.arange(len(fits))
-        if fabrics is not None:
-            fits &= fabrics.accepted(every)
+        if platforms is not None:
+            fits &= platforms.accepted(every)
+        if ledger.rules.most_pods is not None:
+            fits &= ledger.pods < ledger.rules.most_pods
         values = self._node_values.of_rows(every, worths, score.node_scores(ledger, self._containers))
         values = np.where(fits, values, INFEASIBLE)
         self._rows = ledger.order()
@@ -218,11 +223,11 @@ class NodeRanking:
         ledger = self._ledger
         if self._eligible is not None and not self._eligible.row(row):
             return INFEASIBLE
-        sets, fabrics = self._node_values.sets, self._node_values.fabrics
-        if fabrics is not None and fabrics.rejection(row) is not None:
+        sets, platforms = self._node_values.sets, self._node_values.platforms
+        if platforms is not None and platforms.rejection(row) is not None:
             return INFEASIBLE
         worth = np.inf if sets is not None else 0.0
-        cards = NodeCards(ledger, row, self._constraints)
+        cards = NodeCards(ledger, row, self._constraints, self._isolation)
         for container in self._containers:
             fitting = cards.fitting(container, UNLIMITED, limit=container.count if sets is None else ALL)
             if len(fitting) < container.count:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from allocation.constraints import Constraints
 from allocation.ledger.ledger import Ledger
 from allocation.placement.card_sets import CardSets
-from allocation.placement.node_fabrics import NodeFabrics
+from allocation.placement.node_platforms import NodePlatforms
 from allocation.placement.stranding import Stranding
 from allocation.request import ContainerRequest
 
@@ -27,7 +27,7 @@ class NodeValues:
     Attributes:
         sign: 1 if full nodes are preferred, -1 if empty ones are.
         sets: the sets of cards, if the demand on topology rejects or ranks nodes; None otherwise.
-        fabrics: the fabrics of nodes, if the pod demands anything of them; None otherwise.
+        platforms: the platforms of nodes, if the pod demands anything of them; None otherwise.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class NodeValues:
         self.sign = 1.0 if constraints.node_policy == "binpack" else -1.0
         concerns_nodes = topology is not None and (topology.is_required or topology.ranks_nodes)
         self.sets = CardSets(ledger, topology) if topology is not None and concerns_nodes else None
-        self.fabrics = NodeFabrics(ledger, constraints.fabric) if constraints.fabric is not None else None
+        self.platforms = NodePlatforms(ledger, constraints) if constraints.demands_platform else None
+        self._prefers = constraints.fabric is not None
         self._ledger = ledger
         self._containers = containers
         self._stranding = stranding
@@ -49,7 +50,7 @@ class NodeValues:
     @property
     def is_score(self) -> bool:
         """Whether a node is as good as its score."""
-        return self.sets is None and self.fabrics is None and self._stranding is None
+        return self.sets is None and not self._prefers and self._stranding is None
 
     def of_rows(
         self, rows: NDArray[np.int64], worths: NDArray[np.float64], scores: NDArray[np.float64]
@@ -58,9 +59,9 @@ class NodeValues:
         values: NDArray[np.float64] = self.sign * scores
         if self._stranding is not None:
             values = values - self._stranding.of_rows(self._ledger, rows, self._containers)
-        if self.sets is None and self.fabrics is None:
+        if self.sets is None and not self._prefers:
             return values
-        preferences = self.fabrics.preferences(rows) if self.fabrics is not None else 0.0
+        preferences = self.platforms.preferences(rows) if self.platforms is not None else 0.0
         return _WORTH * (worths + preferences) + values
 
     def of_row(self, row: int, worth: float, score: float) -> float:
@@ -68,6 +69,6 @@ class NodeValues:
         value = self.sign * score
         if self._stranding is not None:
             value -= self._stranding.of_row(self._ledger, row, self._containers)
-        if self.sets is None and self.fabrics is None:
+        if self.sets is None and not self._prefers:
             return value
-        return _WORTH * (worth + (self.fabrics.preference(row) if self.fabrics is not None else 0.0)) + value
+        return _WORTH * (worth + (self.platforms.preference(row) if self.platforms is not None else 0.0)) + value

@@ -1,6 +1,7 @@
 """Places a pod: filters and ranks all nodes, then selects the cards on the best one. The cards are only read."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -12,15 +13,15 @@ from allocation.inventory import NodeInventory
 from allocation.ledger.card_table import Flags
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
-from allocation.placement import card_requests, rejection
+from allocation.placement import card_requests, node_places, rejection
 from allocation.placement.block_max import INFEASIBLE
 from allocation.placement.card_requests import CardRequests
 from allocation.placement.card_selection import Choice, choose
 from allocation.placement.card_sets import NO_SET, CardSets
 from allocation.placement.fit import ABSENT, Cards, ConstraintMasks, Verdicts, resolvable, verdicts
 from allocation.placement.node_cards import NodeCards
-from allocation.placement.node_fabrics import NodeFabrics
 from allocation.placement.node_filter import filter_nodes, rank_nodes
+from allocation.placement.node_platforms import NodePlatforms
 from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import UNREGISTERED, Rejection
 from allocation.quota import Headroom
@@ -28,6 +29,9 @@ from allocation.reasons import CardReason
 from allocation.request import ContainerRequest, Kind
 from allocation.settings import NodePolicy
 from allocation.steps import Steps
+
+_TOO_FEW: Final = Choice()
+"""What is chosen of fewer cards than a container requests."""
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -132,17 +136,18 @@ def place_on(
     if row is None or inventory is None:
         return UNREGISTERED
     constraints, headroom = query.constraints, query.headroom
-    refusal = NodeFabrics(ledger, constraints.fabric).rejection(row) if constraints.fabric is not None else None
+    refusal = NodePlatforms(ledger, constraints).rejection(row) if constraints.demands_platform else None
+    refusal = refusal or (node_places.rejection(ledger, row) if ledger.has_rules else None)
     if refusal is not None:
         return refusal
     sets = CardSets(ledger, constraints.topology) if constraints.topology is not None else None
-    cards = NodeCards(ledger, row, constraints)
+    cards = NodeCards(ledger, row, constraints, query.request.isolation)
     requests = card_requests.of_node(query.bound, inventory, cards)
     picked: dict[str, tuple[CardShare, ...]] = {}
     containers = query.request.gpu_containers
     for container in containers:
         fitting = (cards if requests is None else requests).fitting(container, headroom)
-        choice = Choice(scattered=())
+        choice = _TOO_FEW
         if len(fitting) >= container.count:
             choice = choose(cards, fitting, inventory, request=container, constraints=constraints, sets=sets)
         if observer is not None:
@@ -152,17 +157,29 @@ def place_on(
                 ledger, cards, choice, query=query, container=container, requests=requests, headroom=headroom, sets=sets
             )
         shares = _shares(inventory, choice.positions, container, requests)
+        if container.tflops or (len(containers) > 1 and query.request.requests_tflops):
+            shares = tuple(_with_tflops(share, container, inventory) for share in shares)
         picked[container.name] = shares
         if container.kind is not Kind.INIT and container is not containers[-1]:
-            for position, share in zip(choice.positions, shares, strict=True):
-                cards.reserve(position, memory_mib=share.memory_mib, cores=share.cores)
-            if headroom.is_limited:
-                headroom = headroom.less(
-                    memory_mib=sum(share.memory_mib for share in shares),
-                    cores=sum(share.cores for share in shares),
-                    cards=len(shares),
-                )
-    return Allocation(node, picked)
+            headroom = _reserve(cards, choice.positions, shares, headroom)
+    return Allocation(node, picked, isolation=query.request.isolation)
+
+
+def _reserve(cards: NodeCards, positions: Sequence[int], shares: Sequence[CardShare], headroom: Headroom) -> Headroom:
+    """Reserve the shares of a container for those that are tried after it, and return what it leaves of the quotas."""
+    total_tflops = 0
+    for position, share in zip(positions, shares, strict=True):
+        tflops = share.tflops or cards.facts.rates[position] * share.cores
+        cards.reserve(position, memory_mib=share.memory_mib, cores=share.cores, tflops=tflops)
+        total_tflops += tflops
+    if not headroom.is_limited:
+        return headroom
+    return headroom.less(
+        memory_mib=sum(share.memory_mib for share in shares),
+        cores=sum(share.cores for share in shares),
+        tflops=total_tflops,
+        cards=len(shares),
+    )
 
 
 def _rejection(
@@ -214,7 +231,8 @@ def cards_of(ledger: Ledger, row: int, cards: NodeCards, constraints: Constraint
     """Return the cards of a row, with what the pod's earlier containers use of them."""
     columns = ConstraintMasks(ledger, constraints).cards(row)
     columns.used = columns.used.copy()
-    columns.used[:, : len(cards.numa)] = cards.used
+    columns.used[:, : len(cards.facts.usable)] = cards.used
+    columns.counts_tflops = cards.counts_tflops
     return columns
 
 
@@ -231,7 +249,19 @@ def _share(inventory: NodeInventory, position: int, request: ContainerRequest) -
     card = inventory.cards[position]
     if card.instance is not None:
         return CardShare(card.uuid, card.index, card.memory_mib, card.cores, card.parent)
-    return CardShare(card.uuid, card.index, request.memory_on(card.memory_mib), request.cores)
+    share = CardShare(card.uuid, card.index, request.memory_on(card.memory_mib), request.cores_on(card.tflops))
+    if not request.memory_limit_mib and not request.cores_limit:
+        return share
+    # Nothing can use more than the card has.
+    return share.up_to(min(request.memory_limit_mib, card.memory_mib), min(request.cores_limit, card.cores))
+
+
+def _with_tflops(share: CardShare, container: ContainerRequest, inventory: NodeInventory) -> CardShare:
+    """Return a share of a pod that requests TFLOPs with those that it is; an instance has all of its own."""
+    tflops = container.tflops
+    if not tflops or share.parent:
+        tflops = share.cores * next(card.tflops for card in inventory.cards if card.uuid == share.uuid)
+    return msgspec.structs.replace(share, tflops=tflops)
 
 
 def _bound_share(

@@ -4,6 +4,7 @@ import msgspec
 
 from allocation.bindings.bound_cards import BoundCards
 from allocation.constraints import CardKind, Constraints
+from allocation.isolation import Isolation
 from allocation.placement.stranding import Stranding
 from allocation.quota import UNLIMITED, Headroom
 from allocation.request import ContainerRequest, PodRequest
@@ -17,12 +18,14 @@ class ContainerQuery(msgspec.Struct, frozen=True):
         idle_only: whether only cards without any container fit.
         headroom: what the namespace's quotas leave to this container.
         card_kind: whether undivided cards fit, or MIG instances, or both.
+        isolation: what enforces the limits of its pod, which may share no card with pods of another isolation.
     """
 
     request: ContainerRequest
     idle_only: bool = False
     headroom: Headroom = UNLIMITED
     card_kind: CardKind = "any"
+    isolation: str = Isolation.NONE
 
 
 class PlacementQuery(msgspec.Struct, frozen=True):
@@ -45,4 +48,6 @@ class PlacementQuery(msgspec.Struct, frozen=True):
     def for_container(self, container: ContainerRequest, headroom: Headroom | None = None) -> ContainerQuery:
         """Return the query for one container; `headroom` is what earlier containers of the pod leave of the pod's."""
         left, constraints = self.headroom if headroom is None else headroom, self.constraints
-        return ContainerQuery(container, constraints.idle_only, left, constraints.card_kind)
+        return ContainerQuery(
+            container, constraints.idle_only, left, constraints.card_kind, isolation=self.request.isolation
+        )

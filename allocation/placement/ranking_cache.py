@@ -8,11 +8,13 @@ from collections import OrderedDict
 from collections.abc import Hashable
 
 from allocation.constraints import Constraints
+from allocation.isolation import Isolation
 from allocation.ledger.ledger import Ledger
 from allocation.placement.node_ranking import Eligible, NodeRanking
 from allocation.placement.stranding import Stranding
 from allocation.request import PodRequest
 
+_PLAIN = Isolation.NONE
 _MAX_RANKINGS = 256
 _MAX_USERS_RANKINGS = 32
 """Rankings for pods that list the indexes or the bandwidth that they want, of which users can write very many: they
@@ -53,7 +55,7 @@ class RankingCache:
 
 def _signature(request: PodRequest) -> Hashable:
     """Return the part of a request that decides where it fits: everything but the names of its containers."""
-    return tuple(
+    amounts = tuple(
         (
             container.kind,
             container.count,
@@ -61,6 +63,8 @@ def _signature(request: PodRequest) -> Hashable:
             container.memory_percent,
             container.cores,
             container.whole,
+            container.tflops,
         )
         for container in request.gpu_containers
     )
+    return amounts if request.isolation is _PLAIN else (request.isolation, amounts)

@@ -6,16 +6,18 @@ for one node, which costs a hundredth; a test compares both to the last bit.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from allocation.ledger.card_table import CORES, MEMORY, SLOTS, NodeFacts
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS, TFLOPS, NodeFacts
 from allocation.ledger.ledger import Ledger
 from allocation.request import ContainerRequest
 from allocation.settings import Weights
 
 Scores = NDArray[np.float64]
+Amounts = NDArray[np.int64]
 
 
 def card_scores(
@@ -30,14 +32,16 @@ def card_scores(
 
     `total` and `used` are lists by dimension and card. A dimension without capacity counts as empty.
     """
-    memory_total, core_total, slot_total = total
-    memory_used, core_used, slot_used = used
-    fixed, percent, cores = request.memory_mib, request.memory_percent, request.cores
+    memory_total, core_total, slot_total, tflops_total = total
+    memory_used, core_used, slot_used, _ = used
+    fixed, percent, cores, in_tflops = request.memory_mib, request.memory_percent, request.cores, request.tflops > 0
     memory_weight, core_weight, slot_weight = weights.memory, weights.core, weights.slot
     scores = {}
     for card in positions:
         memory = memory_total[card]
         after = memory_used[card] + (memory * percent // 100 if fixed is None else fixed)
+        if in_tflops:
+            cores = request.cores_on(tflops_total[card] // max(core_total[card], 1))
         scores[card] = (
             memory_weight * (after / memory if memory else 0.0)
             + core_weight * ((core_used[card] + cores) / core_total[card] if core_total[card] else 0.0)
@@ -55,21 +59,20 @@ def node_scores(ledger: Ledger, containers: Sequence[ContainerRequest]) -> Score
     return scores
 
 
-def requested_of_rows(ledger: Ledger, containers: Sequence[ContainerRequest]) -> tuple[NDArray[np.int64], int]:
-    """Return the MiB that containers request of the node of each row, and their millicards.
+def requested_of_rows(ledger: Ledger, containers: Sequence[ContainerRequest]) -> tuple[Amounts, Amounts]:
+    """Return the MiB and the millicards that containers request of the node of each row.
 
-    A percentage of memory refers to the node's mean card, because the cards are not selected yet.
+    A percentage of memory refers to the node's mean card, because the cards are not selected yet, and so do TFLOPs.
     """
     capacity = ledger.capacity
-    memory = np.zeros(capacity.shape[1], np.int64)
-    cores = 0
+    memory, cores = np.zeros((2, capacity.shape[1]), np.int64)
     for container in containers:
         if container.memory_mib is not None:
             memory += container.memory_mib * container.count
         else:
             cards = np.maximum((ledger.total[SLOTS] > 0).sum(axis=1), 1)
             memory += capacity[MEMORY] // cards * container.memory_percent // 100 * container.count
-        cores += container.cores * container.count
+        cores += _cores_on(container, capacity, np.maximum) * container.count
     return memory, cores
 
 
@@ -85,9 +88,17 @@ def requested(facts: NodeFacts, containers: Sequence[ContainerRequest]) -> tuple
     memory = cores = slots = 0
     for container in containers:
         memory += container.memory_on(facts.mean_mib) * container.count
-        cores += container.cores * container.count
+        own = container.cores if not container.tflops else _cores_on(container, facts.capacity, max)
+        cores += own * container.count
         slots += container.count
     return memory, cores, slots
+
+
+def _cores_on(container: ContainerRequest, capacity: Any, most: Any) -> Any:
+    """Return the millicards that a container requests of a mean card: of one node, or of many with `numpy.maximum`."""
+    if not container.tflops:
+        return container.cores
+    return container.tflops * capacity[CORES] // most(capacity[TFLOPS], 1)
 
 
 def _share(used: int, total: int) -> float:

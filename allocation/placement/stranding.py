@@ -115,7 +115,7 @@ class Stranding:
             costs = stranded_of(before, by_cpu, by_memory, np.maximum) - stranded
         else:
             more_mib, more_cores = score.requested_of_rows(ledger, containers)
-            more_mib = more_mib[part]
+            more_mib, more_cores = more_mib[part], more_cores[part]
             after = free_of(memory_mib, cores, used_mib + more_mib, used_cores + more_cores, np.maximum)
             costs = stranded_of(after, by_cpu, by_memory, np.maximum) - stranded
             if mix.prices:

@@ -220,7 +220,7 @@ def allocation_string(allocation: Allocation, request: PodRequest) -> str:
     return encode_devices(
         [
             [
-                (share.parent or share.uuid, share.memory_mib, -(-share.cores // MILLI_PER_PERCENT))
+                (share.parent or share.uuid, share.memory_mib, share.cores_percent)
                 for share in allocation.containers.get(container.name, ())
             ]
             for container in request.containers

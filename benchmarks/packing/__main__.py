@@ -61,7 +61,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.packing", description=main.__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(_PARTS)}; all by default")
     parser.add_argument("--trace", type=Path, metavar="DIR", help="folder of openb's two files; random shapes without")
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="seeds 1 to N (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="how many seeds (%(default)s)")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="N", help="the first of them (%(default)s)")
+    parser.add_argument("--brief", action="store_true", help="only Tranche and FGD")
     parser.add_argument("--nodes", type=int, default=400, metavar="N", help="nodes for random shapes (%(default)s)")
     parser.add_argument("--days", type=float, default=1.0, metavar="N", help="days of tasks that end (%(default)s)")
     parser.add_argument(
@@ -85,7 +87,7 @@ def main() -> int:
             raw.write(msgspec.json.encode(each) + b"\n")
             runs.append(each)
     if arguments.picture:
-        picture.draw({each.policy: each.line for each in runs if each.line and each.seed == 1}, arguments.picture)
+        picture.draw({each.policy: each.line for each in runs if each.line}, arguments.picture)
     print(_table(runs))
     return int(not _is_ahead(runs))
 
@@ -95,8 +97,8 @@ def _runs(arguments: argparse.Namespace, parts: frozenset[str]) -> Iterator[Run]
     shapes = workload.random_shapes(nodes=arguments.nodes)
     workloads = {_SHAPES: shapes} if real is None else {_TRACE: real, _MODELS: real.naming_models(share=_NAMING)}
     for part, each in {**workloads, _SHAPES: shapes}.items():
-        for seed in range(1, arguments.seeds + 1) if part in parts else ():
-            for policy, make in _policies(each, seed).items():
+        for seed in _seeds(arguments, arguments.seeds) if part in parts else ():
+            for policy, make in _policies(each, seed, brief=arguments.brief).items():
                 found = run.arrive(each, make, seed=seed)
                 yield Run(
                     each.name,
@@ -106,26 +108,32 @@ def _runs(arguments: argparse.Namespace, parts: frozenset[str]) -> Iterator[Run]
                     found.failed,
                     run.mean(found.seconds) * 1e6,
                     percentile(found.seconds, 99) * 1e6,
-                    found.line if seed == 1 and part == _TRACE else [],
+                    found.line if seed == arguments.first_seed and part == _TRACE else [],
                 )
     slices = workload.slices_and_cards(nodes=_NODES_OF_SLICES)
     for part, ending in ({_SLICES: slices} | ({_ENDS: real} if real is not None else {})).items():
         for load in _LOADS if part in parts else ():
-            for seed in range(1, min(arguments.seeds, _SEEDS_WITH_ENDS) + 1):
-                for policy, make in _policies(ending, seed).items():
+            for seed in _seeds(arguments, min(arguments.seeds, _SEEDS_WITH_ENDS)):
+                for policy, make in _policies(ending, seed, brief=arguments.brief).items():
                     mean = run.turn_over(ending, make, seed=seed, load=load, days=arguments.days)
                     yield Run(f"{ending.name}, tasks end, {load:.0%} requested", policy, seed, [mean])
 
 
-def _policies(load: Workload, seed: int) -> dict[str, MakePolicy]:
+def _seeds(arguments: argparse.Namespace, number: int) -> range:
+    return range(arguments.first_seed, arguments.first_seed + number)
+
+
+def _policies(load: Workload, seed: int, *, brief: bool) -> dict[str, MakePolicy]:
     """Return all policies; FGD is given the shares of all tasks, Tranche learns what it needs."""
     shares = workload.shapes([each.task for each in load.arrivals])
     fgd: Callable[[Fleet], Policy] = lambda fleet: Fgd(fleet, shares)  # noqa: E731 -- one of a table
+    compared = {FGD: fgd, OURS: ours(load.machines)}
+    if brief:
+        return compared
     return {
         "Random": at_random(seed),
         **REFERENCES,
-        FGD: fgd,
-        OURS: ours(load.machines),
+        **compared,
         SPREAD: ours(load.machines, card_policy="spread"),
         BEFORE: ours(load.machines, stranded=0.0),
     }

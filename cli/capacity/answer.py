@@ -2,14 +2,8 @@
 
 import msgspec
 
+from cli.explain.addition import Addition
 from scheduler.api.capacity_types import CapacityView
-
-
-class Addition(msgspec.Struct, frozen=True):
-    """Nodes that there could be: the name of the node that they are like, and how many."""
-
-    template: str
-    count: int
 
 
 class Capacity(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -3,13 +3,15 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from cli.capacity import tables
-from cli.capacity.answer import Addition, Capacity
+from cli.capacity.answer import Capacity
 from cli.errors import CommandError, MissingPackageError, MissingRightError
+from cli.explain import addition as added
+from cli.explain.addition import Addition
 from cli.explain.evaluator import manifests_of
 from cli.installation import rules
 from cli.kube.scheduler_api import SchedulerApi
@@ -22,7 +24,6 @@ from cli.workloads.files import SourcedWorkload
 from scheduler.api.capacity_types import CapacityView
 from scheduler.api.request_body import Manifests
 
-_MOST_ADDED: Final = 1_000
 _Pods = Sequence[tuple[SourcedWorkload, Manifests]]
 
 
@@ -30,7 +31,7 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print how many more pods fit of each shape."""
     workloads, claims = files.read(arguments.filename) if arguments.filename else ([], [])
     pods = [(each, manifests_of(each.workload, 0, claims, namespace=session.namespace)) for each in workloads]
-    addition = _addition(arguments.with_node) if arguments.with_node else None
+    addition = added.read(arguments.with_node) if arguments.with_node else None
     alive, found = _answer(session, arguments, pods, addition)
     printed = structured(with_liveness(alive, found), output=arguments.output)
     if printed is None:
@@ -43,18 +44,6 @@ def run(session: Session, arguments: argparse.Namespace) -> int:
         )
     print(printed, end="", flush=True)
     return 0
-
-
-def _addition(text: str) -> Addition:
-    """Read what `--with-node` names."""
-    template, separator, count = text.rpartition("=")
-    if not separator:
-        template, count = text, "1"
-    if not template or not count.isdecimal() or not 1 <= int(count[:9]) <= _MOST_ADDED:
-        raise CommandError(
-            f"--with-node is {text[:100]!r}; it may be NODE=COUNT with a count from 1 to {_MOST_ADDED}, such as gpu-1=4"
-        )
-    return Addition(template, int(count))
 
 
 def _answer(
@@ -85,10 +74,7 @@ def _answer(
 def _of_scheduler(api: SchedulerApi, session: Session, pods: _Pods, addition: Addition | None) -> Capacity:
     """Return the counts of the scheduler, one pod after the other."""
     if addition is not None:
-        raise CommandError(
-            "--with-node adds nodes to a copy of the cluster's state, which requires ClusterRole tranche-viewer; omit"
-            " --with-node"
-        )
+        raise CommandError(added.ADDS_TO_A_COPY)
     if not pods:
         return Capacity(api.capacity(session.namespace, None))
     views = [_of_pod(api, session, workload, manifests) for workload, manifests in pods]

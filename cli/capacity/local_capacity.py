@@ -6,9 +6,10 @@ from functools import partial
 from typing import Final
 
 from allocation.steps import finish
-from cli.capacity import added_nodes
-from cli.capacity.answer import Addition, Capacity
+from cli.capacity.answer import Capacity
 from cli.errors import CommandError
+from cli.explain import added_nodes
+from cli.explain.addition import Addition
 from cli.installation.rules import Rules
 from cli.kube.session import Session
 from cluster.manifest import UnreadableManifestError
@@ -48,7 +49,7 @@ def count(
     now = view()
     if addition is None:
         return Capacity(now)
-    added_nodes.add(session, state, addition.template, addition.count)
+    added_nodes.add(session, state, addition, groups=chosen.node_groups)
     return Capacity(now, addition, view())
 
 

@@ -12,6 +12,7 @@ _LACKS: Final = {
     "compute": "no compute left on the card",
     "memory": "no memory left on the card",
     "slots": "no slot left on the card",
+    "pods": "as many pods on the node as it may have",
     "node": "too little CPU or memory on the node",
 }
 

@@ -3,7 +3,7 @@
 import argparse
 
 from cli.commands import TABLE, Command
-from cli.flags import add_filename, add_scheduler_url
+from cli.flags import add_filename, add_scheduler_url, add_with_node
 
 _DESCRIPTION = """\
 Counts how many more pods fit now: those of a manifest with -f, the first pod of
@@ -28,12 +28,7 @@ without nodes, what is stranded, and --with-node.
 
 def _add(parser: argparse.ArgumentParser) -> None:
     add_filename(parser, required=False)
-    parser.add_argument(
-        "--with-node",
-        default="",
-        metavar="NODE",
-        help="count as if there were more nodes like this one, for example gpu-1=4",
-    )
+    add_with_node(parser)
     parser.add_argument(
         "--config", default="", metavar="FILE", help="Tranche's configuration file (default: the installed one)"
     )

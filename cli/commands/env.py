@@ -14,7 +14,7 @@ the variables of all its pods are shown.
 
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pod", metavar="POD", help="a pod, or a workload such as deploy/web, whose pods are shown")
-    parser.add_argument("-c", "--container", default="", metavar="NAME", help="show only this container")
+    parser.add_argument("-c", "--container", default="", metavar="CONTAINER", help="show only this container")
 
 
 COMMAND = Command(

@@ -23,12 +23,18 @@ docs/resize.md describes what is refused, and how it is switched on.
 def _add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pod", metavar="POD", help="the name of a running pod")
     parser.add_argument(
-        *("-c", "--container"), default="", metavar="NAME", help="the container (default: the only one with cards)"
+        *("-c", "--container"), default="", metavar="CONTAINER", help="the container (default: the only one with cards)"
     )
     parser.add_argument(
         "--memory", type=int, metavar="N", help="memory of each card, in units of nvidia.com/gpumem: MiB"
     )
     parser.add_argument("--cores", type=int, metavar="N", help="percent of each card's compute, 0 to 100")
+    parser.add_argument(
+        "--memory-limit", type=int, metavar="N", help="the most memory of each card that it may use, if above --memory"
+    )
+    parser.add_argument(
+        "--cores-limit", type=int, metavar="N", help="the most compute that it may use, in percent, if above --cores"
+    )
     parser.add_argument("--dry-run", action="store_true", help="ask whether the size fits; change nothing")
     parser.add_argument(
         "--timeout",

@@ -3,7 +3,7 @@
 import argparse
 
 from cli.commands import TABLE, Command
-from cli.flags import add_explanation, add_filename
+from cli.flags import add_explanation, add_filename, add_with_node
 
 _DESCRIPTION = """\
 Shows what would happen to the pods of a manifest if they were created now:
@@ -19,6 +19,9 @@ files is evaluated in order, and each pod that fits reserves its cards. The
 exit code is 1 if any evaluated pod would not be placed, or if no GPU pod can
 start because a part of the installation does not work.
 
+With --with-node NODE=4 the cluster has four more nodes like NODE, empty: would
+a node like it help?
+
 The simulation does not include the changes of other admission plugins
 (LimitRanges, runtime classes), except for the priority of a pod's
 PriorityClass.
@@ -28,6 +31,7 @@ PriorityClass.
 def _add(parser: argparse.ArgumentParser) -> None:
     add_filename(parser)
     add_explanation(parser)
+    add_with_node(parser)
     parser.add_argument("--all", action="store_true", help="evaluate every replica, and count how many fit")
 
 

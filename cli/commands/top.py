@@ -6,14 +6,18 @@ from cli.commands import TABLE, Command
 from cli.flags import add_resource_names, add_scheduler_url
 
 _DESCRIPTION = """\
-Shows how much of the cards is reserved, as the scheduler counts it; nothing is
-measured. Each row is a node. With --cards, or if nodes are named, each row is
-a card with the pods that have shares of it.
+Shows how much of the cards is reserved, as the scheduler counts it. Each row
+is a node. With --cards, or if nodes are named, each row is a card with the
+pods that have shares of it.
 
 With --namespaces each row is a resource of a namespace: the amount that its
 pods have reserved, the limit, and the ResourceQuota that sets the limit.
 'kubectl describe quota' shows 0 for these, because Kubernetes does not count
 them.
+
+With --usage each row is a container with its share of a card: what it really
+uses, as the agents have measured it, against what it has reserved. What they
+cannot measure is unknown. The pods of a namespace that you may list, or all.
 
 With -n only the nodes and cards of which that namespace has shares are shown,
 with only its pods; the sums include all namespaces. If you may not read the
@@ -28,6 +32,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--cards", action="store_true", help="show a row for each card of every node")
     parser.add_argument("--namespaces", action="store_true", help="show the usage and the limits of namespaces")
+    parser.add_argument("--usage", action="store_true", help="show what containers really use of their shares")
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="include every namespace (the default)")
     parser.add_argument("-w", "--watch", action="store_true", help="print again after each change, until Ctrl-C")
     add_resource_names(parser)

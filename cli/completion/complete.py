@@ -127,7 +127,7 @@ def _values(action: argparse.Action, line: _Line) -> Candidates:
     if ask is None:
         return []
     given = line.given.get(action.dest, []) if action.nargs in ("*", "+") else []
-    flags = argparse.Namespace(**{dest: line.given.get(dest, [""])[-1] for dest in _GLOBAL})
+    flags = argparse.Namespace(**{dest: line.given.get(dest, [""])[-1] for dest in (*_GLOBAL, complete_cluster.POD)})
     try:
         return [(word, meaning) for word, meaning in ask(flags) if word not in given]
     except Exception:  # noqa: BLE001 -- an error means an empty list, see above

@@ -8,12 +8,27 @@ from typing import Final
 from allocation import gang
 from allocation.errors import AllocationError
 from allocation.names import CLAIM
+from allocation.wire import record
+from cli.errors import CommandError
 from cli.kube import kubeconfig, own_kinds
-from cli.kube.objects import NodeMetadata
+from cli.kube.objects import NodeMetadata, Pod
 from cli.kube.own_kinds import gpu_node_statuses
+from cli.kube.pods_of import pods_of
 from cli.kube.session import Session, open_session, overrides
-from cluster.resource import GPU_NODE_STATUSES, GPU_QUEUES, GPU_QUOTAS, NAMESPACES, NODES, PODS, Resource
+from cluster.errors import NotFoundError
+from cluster.resource import (
+    GPU_NODE_STATUSES,
+    GPU_QUEUES,
+    GPU_QUOTAS,
+    KUBERNETES_POD_GROUPS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    Resource,
+)
 
+POD: Final = "pod"
+"""The destination of the argument that names a pod, in the commands with a flag for one of its containers."""
 _SECONDS: Final = 2.0
 """A user who presses Tab does not wait longer."""
 
@@ -28,6 +43,18 @@ def _names(session: Session, resource: Resource, *, namespace: str = "") -> Cand
 def _pods(arguments: argparse.Namespace) -> Candidates:
     session = open_session(arguments, timeout=_SECONDS)
     return _names(session, PODS, namespace=session.namespace)
+
+
+def _containers(arguments: argparse.Namespace) -> Candidates:
+    """Return the containers of the pod that the line names, or of the first pod of a workload; none without one."""
+    named: str = getattr(arguments, POD)
+    if not named:
+        return
+    pod = pods_of(open_session(arguments, timeout=_SECONDS), named, Pod)[0]
+    allocation = record.of_annotations(pod.metadata.annotations)
+    with_cards = allocation.containers if allocation is not None else {}
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        yield container.name, "has cards" if container.name in with_cards else ""
 
 
 def _nodes(arguments: argparse.Namespace) -> Candidates:
@@ -68,7 +95,11 @@ def _quotas(arguments: argparse.Namespace) -> Candidates:
 
 
 def _gangs(arguments: argparse.Namespace) -> Candidates:
-    """Return the gangs of the namespace, by the labels and annotations of its pods and by its GpuClaims."""
+    """Return the gangs of the namespace, by the labels and annotations of its pods and by its GpuClaims.
+
+    Metadata of pods is read, because specs of thousands take too long. So where a pod names its gang in its spec, its
+    PodGroup is listed, whether it has pods or not.
+    """
     session = open_session(arguments, timeout=_SECONDS)
     refs = {
         claim.metadata.name: claim.spec.gang_ref
@@ -80,6 +111,8 @@ def _gangs(arguments: argparse.Namespace) -> Candidates:
         with suppress(AllocationError):
             declared = gang.declared(labels, annotations, gang_ref=refs.get(annotations.get(CLAIM, ""), ""))
             found |= {declared.name} if declared is not None else set()
+    with suppress(NotFoundError, CommandError):  # the cluster has no such kind, or the user may not read it
+        found |= {name for name, _ in _names(session, KUBERNETES_POD_GROUPS, namespace=session.namespace)}
     return ((name, "") for name in sorted(found))
 
 
@@ -90,6 +123,7 @@ def _contexts(arguments: argparse.Namespace) -> Candidates:
 
 BY_METAVAR: Final[dict[str, Callable[[argparse.Namespace], Candidates]]] = {
     "POD": _pods,
+    "CONTAINER": _containers,
     "NODE": _nodes,
     "NAMESPACE": _namespaces,
     "UUID": _uuids,

@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any
 
 from cli.errors import CommandError, MissingPackageError, MissingRightError
+from cli.explain import addition as added
 from cli.explain import replicas
+from cli.explain.addition import ADDS_TO_A_COPY, Addition
 from cli.explain.evaluator import Evaluator, SimulatedWorkload, manifests_of
 from cli.installation import rules
 from cli.kube import scheduler_version
@@ -29,11 +31,12 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
     Raises:
         CommandError: Tranche is not installed, its configuration is wrong, or the API server cannot be reached.
     """
-    remote = partial(RemoteEvaluator, namespace=session.namespace, node=arguments.node)
+    addition = added.read(arguments.with_node) if arguments.command == "simulate" and arguments.with_node else None
+    remote = partial(RemoteEvaluator, namespace=session.namespace, node=arguments.node, addition=addition)
     if arguments.scheduler_url:
         return remote(SchedulerApi(session.access, url=arguments.scheduler_url))
     try:
-        from cli.explain import local_evaluator, scheduler_state  # noqa: PLC0415 -- they need numpy
+        from cli.explain import added_nodes, local_evaluator, scheduler_state  # noqa: PLC0415 -- they need numpy
     except ModuleNotFoundError as error:
         return remote(SchedulerApi(session.access, instead=MissingPackageError(error)))
     chosen = rules.read(arguments.config, session.client)
@@ -48,6 +51,8 @@ def choose(session: Session, arguments: argparse.Namespace) -> Evaluator:
     alive = check_installation(session.client, chosen)
     require_installation(alive)
     scheduler_version.warn_of_skew(session.client)
+    if addition is not None:
+        added_nodes.add(session, state, addition, groups=chosen.node_groups)
     return local_evaluator.LocalEvaluator(
         state,
         chosen,
@@ -71,8 +76,14 @@ class RemoteEvaluator:
 
     alive: Liveness | None = None
 
-    def __init__(self, api: SchedulerApi, *, namespace: str, node: str) -> None:
-        """Use `namespace` for manifests that name none."""
+    def __init__(self, api: SchedulerApi, *, namespace: str, node: str, addition: Addition | None = None) -> None:
+        """Use `namespace` for manifests that name none.
+
+        Raises:
+            CommandError: there is an `addition`, which only a copy of the cluster's state can have.
+        """
+        if addition is not None:
+            raise CommandError(ADDS_TO_A_COPY)
         self._api = api
         self._namespace = namespace
         self._node = node

@@ -64,6 +64,7 @@ def text(explanation: Explanation, arguments: argparse.Namespace) -> str:
         printed.append(f"{explanation.quota}; {explanation_lines.where_limits_are_shown(explanation)}")
     printed += explanation_lines.of_preemption(explanation)
     printed += explanation_lines.of_consolidation(explanation)
+    printed += [f"resize: {explanation.resize}"] if explanation.resize else []
     printed += [*(f"hint: {hint}" for hint in explanation.hints), ""]
     if arguments.node:
         node = next((each for each in explanation.nodes if each.name == arguments.node), None)

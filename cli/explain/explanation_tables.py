@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from allocation.reason_words import WORDS, meaning
 from allocation.reasons import NodeReason
-from allocation.request import MILLI_PER_PERCENT
-from cli.explain.reason_words import WORDS, meaning
+from allocation.request import MILLI_PER_PERCENT, MILLI_PER_TFLOP
 from cli.tables import NOTHING, Table
 from scheduler.api.bindings_types import BoundCardExplanation
 from scheduler.api.explanation_types import (
@@ -17,6 +17,7 @@ from scheduler.api.explanation_types import (
     Explanation,
     NodeExplanation,
     RequestedCards,
+    Share,
 )
 
 _CLAIM_STATES: Final[Mapping[ClaimState, str]] = {
@@ -93,18 +94,31 @@ def _amounts(ask: RequestedCards) -> Iterator[str]:
     if ask.memory_mib is None:
         yield f"{ask.memory_percent}% of the memory"
     elif ask.memory_mib:
-        yield f"{ask.memory_mib} MiB"
-    if ask.cores:
-        yield f"{_percent(ask.cores)}% of the compute"
+        up_to = f" (up to {ask.memory_limit_mib})" if ask.memory_limit_mib else ""
+        yield f"{ask.memory_mib} MiB{up_to}"
+    if ask.cores or ask.cores_limit:
+        up_to = f" (up to {_percent(ask.cores_limit)}%)" if ask.cores_limit else ""
+        yield f"{_percent(ask.cores)}%{up_to} of the compute"
+    if ask.tflops:
+        yield f"{ask.tflops / MILLI_PER_TFLOP:g} TFLOPs"
 
 
 def of_shares(explanation: Explanation) -> Table:
     """Return a row for each card that a container has or would have."""
     rows = [
-        (each.container or NOTHING, str(each.index), each.uuid, str(each.memory_mib), _percent(each.cores))
+        (each.container or NOTHING, str(each.index), each.uuid, _memory_of(each), _cores_of(each))
         for each in explanation.shares
     ]
     return Table(("CONTAINER", "CARD", "UUID", "MEMORY(MiB)", "CORES(%)"), rows)
+
+
+def _memory_of(share: Share) -> str:
+    return f"{share.memory_mib}-{share.memory_limit_mib}" if share.memory_limit_mib else str(share.memory_mib)
+
+
+def _cores_of(share: Share) -> str:
+    own = _percent(share.cores)
+    return f"{own}-{_percent(share.cores_limit)}" if share.cores_limit else own
 
 
 def of_claims(explanation: Explanation) -> Table:

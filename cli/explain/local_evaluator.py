@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -228,11 +228,13 @@ def _with_blocker(cycle: SchedulingCycle, explained: Explanation) -> Explanation
     return msgspec.structs.replace(explained, gpu_queue=msgspec.structs.replace(queue, waits_for=blocker))
 
 
-def _demands(cycle: SchedulingCycle, *, above: int) -> Iterator[WaitingDemand]:
-    """Yield what the pods of higher tiers require that wait for cards or nodes to become free."""
+def _demands(cycle: SchedulingCycle, *, above: int) -> dict[QueueKey, WaitingDemand]:
+    """Return what the pods of higher tiers require that wait for cards or nodes to become free."""
     queues = cycle.state.fair_share.queues
+    found: dict[QueueKey, WaitingDemand] = {}
     first = (entry for entry in cycle.state.queue.in_order() if queues.spec(entry.key).priority > above)
     for entry in islice(first, _EVALUATED):
         result = finish(cycle.dry_run(entry.pod)).result
         if isinstance(result, Unschedulable) and result.demand is not None:
-            yield WaitingDemand(entry.key, result.demand, 1)
+            found[entry.key] = WaitingDemand(result.demand, 1)
+    return found

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from allocation.names import SCHEDULER_NAME
 from allocation.settings import AllocationSettings
 from cli.errors import ConfigurationFileError, read_text
 from cli.installation import installed
@@ -16,10 +15,11 @@ from cli.kube.client import Client
 from cli.tables import note
 from cluster import configuration
 from cluster.configuration import Configuration, ConfigurationError
+from scheduler.expander_settings import TemplateSettings
+from scheduler.observation_settings import DraSettings
 from scheduler.settings import (
     NETWORK_LEVELS,
     ConsolidationSettings,
-    DraSettings,
     GangSettings,
     KubeSchedulerSettings,
     PreemptionSettings,
@@ -45,13 +45,14 @@ class Rules(msgspec.Struct, frozen=True):
         kube_scheduler: the Lease of kube-scheduler's leader, in extender mode.
         dra: the DRA drivers whose devices may be our cards.
         gangs: how pods that get nodes together are scheduled.
+        node_groups: groups of nodes that may have no node yet.
         gaps: the parts of the installed configuration that cannot be read, and for which the defaults are assumed.
         method: how Tranche was installed; unknown, and as if by kubectl, if the settings come from a file.
     """
 
     allocation: AllocationSettings = AllocationSettings()
     webhook: WebhookSettings = WebhookSettings()
-    names: tuple[str, ...] = (SCHEDULER_NAME,)
+    names: tuple[str, ...] = SchedulerSettings().scheduler_names
     extender: bool = False
     weights: ScoreWeights = ScoreWeights()
     network_levels: tuple[str, ...] = NETWORK_LEVELS
@@ -60,6 +61,7 @@ class Rules(msgspec.Struct, frozen=True):
     kube_scheduler: KubeSchedulerSettings = KubeSchedulerSettings()
     dra: DraSettings = DraSettings()
     gangs: GangSettings = GangSettings()
+    node_groups: tuple[TemplateSettings, ...] = ()
     moves_pods: bool = True
     gaps: tuple[str, ...] = ()
     method: Method = Method()
@@ -123,7 +125,7 @@ def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webho
     return Rules(
         allocation=scheduler.allocation,
         webhook=webhook.own,
-        names=(SCHEDULER_NAME, *own.aliases),
+        names=own.scheduler_names,
         extender=own.extender,
         weights=own.weights,
         network_levels=own.network_levels,
@@ -133,4 +135,5 @@ def _rules(text: str, *, source: str, scheduler_flags: Sequence[str] = (), webho
         kube_scheduler=own.kube_scheduler,
         dra=own.dra,
         gangs=own.gangs,
+        node_groups=own.expander.templates,
     )

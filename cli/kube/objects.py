@@ -56,10 +56,29 @@ class PodSpec(msgspec.Struct, rename="camel"):
     node_name: str = ""
 
 
-class PodStatus(msgspec.Struct):
-    """The phase of a pod."""
+class ContainerStatus(msgspec.Struct, rename={"container_id": "containerID"}):
+    """The name of a container and the ID that its runtime has given it, such as `containerd://<id>`."""
+
+    name: str = ""
+    container_id: str = ""
+
+    @property
+    def id(self) -> str:
+        """The ID without the name of the runtime; empty before the container has started."""
+        return self.container_id.rpartition("//")[2]
+
+
+class PodStatus(msgspec.Struct, rename="camel"):
+    """The phase of a pod, and its containers."""
 
     phase: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+    @property
+    def containers(self) -> tuple[ContainerStatus, ...]:
+        """All containers that have started."""
+        return tuple(each for each in (*self.init_container_statuses, *self.container_statuses) if each.id)
 
 
 class Pod(msgspec.Struct):

@@ -25,6 +25,7 @@ from scheduler.api.gang_types import GangsView
 from scheduler.api.namespaced.paths import (
     ADJUSTMENT,
     CAPACITY,
+    CLUSTER_USAGE,
     CONSOLIDATION,
     GANGS,
     MOST_MOVES,
@@ -34,11 +35,13 @@ from scheduler.api.namespaced.paths import (
     SHARES,
     SIMULATION,
     TOKEN_HEADER,
+    USAGE,
 )
 from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
+from scheduler.api.usage_types import UsageView
 
 T = TypeVar("T")
 
@@ -96,6 +99,10 @@ class SchedulerApi:
     def shares(self, namespace: str) -> NamespaceShares:
         """Return the shares of a namespace's pods."""
         return self._request("GET", SHARES, NamespaceShares, namespace=namespace)
+
+    def usage(self, namespace: str) -> UsageView:
+        """Return what the pods of a namespace really use; if it is empty, of all, with what the cards use."""
+        return self._request("GET", USAGE if namespace else CLUSTER_USAGE, UsageView, namespace=namespace)
 
     def queues(self, namespace: str) -> QueuesView:
         """Return the queues that the pods of a namespace may use."""
@@ -167,10 +174,11 @@ class SchedulerApi:
             )
         token = self._access.token
         if not token:
+            where = namespace or "NAMESPACE"
             raise CommandError(
                 f"{self._label} requires a bearer token, and the credentials in use have none (a client certificate"
                 f" cannot be passed on): pass one, for example"
-                f' --token "$(kubectl create token SERVICEACCOUNT -n {namespace})"'
+                f' --token "$(kubectl create token SERVICEACCOUNT -n {where})"'
             )
         return token
 

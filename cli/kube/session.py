@@ -16,6 +16,7 @@ from cluster.resource import Resource
 
 if TYPE_CHECKING:
     from cluster.api import Api
+    from cluster.connection import Connection
 
 T = TypeVar("T")
 
@@ -71,11 +72,10 @@ def open_session(arguments: argparse.Namespace, *, timeout: float = 30.0) -> Ses
 
 
 @asynccontextmanager
-async def live(access: Access) -> "AsyncIterator[Api]":
-    """Open the asynchronous client that the processes use, for a command that watches or runs for long."""
+async def connected(access: Access) -> "AsyncIterator[Connection]":
+    """Open an asynchronous session with the API server."""
     import aiohttp  # noqa: PLC0415 -- slow to load
 
-    from cluster.api import Api  # noqa: PLC0415 -- slow to load
     from cluster.connection import Connection  # noqa: PLC0415 -- slow to load
 
     async def headers() -> dict[str, str]:
@@ -83,4 +83,13 @@ async def live(access: Access) -> "AsyncIterator[Api]":
 
     connector = aiohttp.TCPConnector(ssl=access.tls if access.tls is not None else True)
     async with aiohttp.ClientSession(connector=connector, proxy=access.proxy or None) as session:
-        yield Api(Connection(session=session, server=access.server, headers=headers, namespace=access.namespace))
+        yield Connection(session=session, server=access.server, headers=headers, namespace=access.namespace)
+
+
+@asynccontextmanager
+async def live(access: Access) -> "AsyncIterator[Api]":
+    """Open the asynchronous client that the processes use, for a command that watches or runs for long."""
+    from cluster.api import Api  # noqa: PLC0415 -- slow to load
+
+    async with connected(access) as connection:
+        yield Api(connection)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from allocation.names import HAMI_REGISTER, SYSTEM_NAMESPACE
 from cli.errors import MissingRightError
 from cli.installation.rules import Rules
@@ -19,6 +21,7 @@ from scheduler.fence import NAME as SCHEDULER_LEASE
 from scheduler.state.agent_leases import GRACE_SECONDS
 
 INSTALL: Final = "install it with 'helm install' or 'kubectl apply -k manifests/install' (docs/start.md)"
+_NOTHING: Final = "no GPU pod is placed"
 _NAMED: Final = 5
 _INTERVAL_SECONDS: Final = 0.5
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 1.0, 5.0
@@ -44,8 +47,8 @@ def check_installation(client: Client, rules: Rules) -> Liveness:
         agents = Part("agents", "missing", subject, message, apply_again, stops=True)
     parts = [admission, *_runtime_class(client, rules), _scheduler(client)]
     configured = rules.kube_scheduler
-    if rules.extender and configured.lease_name:
-        parts.append(_kube_scheduler(client, namespace=configured.lease_namespace, name=configured.lease_name))
+    if (rules.extender or rules.allocation.hands_over) and configured.lease_name:
+        parts.append(_kube_scheduler(client, rules))
     return Liveness(installed=True, parts=(*parts, agents))
 
 
@@ -76,8 +79,13 @@ def _scheduler(client: Client) -> Part:
     return _leader_of(client, "scheduler", namespace=SYSTEM_NAMESPACE, name=SCHEDULER_LEASE)
 
 
-def _kube_scheduler(client: Client, *, namespace: str, name: str) -> Part:
-    return _leader_of(client, "kube-scheduler", namespace=namespace, name=name)
+def _kube_scheduler(client: Client, rules: Rules) -> Part:
+    configured = rules.kube_scheduler
+    part = _leader_of(client, "kube-scheduler", namespace=configured.lease_namespace, name=configured.lease_name)
+    if rules.extender or not part.stops:
+        return part
+    message = part.message.replace(_NOTHING, "no GPU pod with resourceClaims is placed")
+    return msgspec.structs.replace(part, message=message, stops=False)
 
 
 def _leader_of(client: Client, part: PartName, *, namespace: str, name: str) -> Part:
@@ -91,9 +99,9 @@ def _leader_of(client: Client, part: PartName, *, namespace: str, name: str) -> 
         return Part(part, "working", subject)
     if namespace != SYSTEM_NAMESPACE:
         next_step = f"see 'kubectl -n {namespace} get pods'"
-        return Part(part, "broken", subject, f"{problem}: no GPU pod is placed", next_step, stops=True)
+        return Part(part, "broken", subject, f"{problem}: {_NOTHING}", next_step, stops=True)
     why, next_step = pods.diagnose(pods.of_component(client, "scheduler"), "scheduler")
-    return Part(part, "broken", subject, f"{problem} ({why}): no GPU pod is placed", next_step, stops=True)
+    return Part(part, "broken", subject, f"{problem} ({why}): {_NOTHING}", next_step, stops=True)
 
 
 def _agents(client: Client) -> Part | None:

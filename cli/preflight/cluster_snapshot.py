@@ -71,14 +71,22 @@ class RuntimeHandler(msgspec.Struct):
     name: str = ""
 
 
+class NodeCondition(msgspec.Struct):
+    """A condition of a node, of which some are other software's."""
+
+    type: str = ""
+    status: str = ""
+
+
 class GpuNodeState(NodeStatus, rename="camel", gc=False):
     """The status of a node with the handlers that its container runtime reports; older runtimes report none."""
 
     runtime_handlers: tuple[RuntimeHandler, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
 
 
 class GpuNode(Node, gc=False):
-    """A node with the handlers of its container runtime."""
+    """A node with the handlers of its container runtime, and its conditions."""
 
     status: GpuNodeState = msgspec.field(default_factory=GpuNodeState)
 

@@ -20,6 +20,8 @@ def with_agent(observed: ObservedNode) -> Iterator[Finding]:
             "HAMi's device plugin and Tranche's agent both run there and both write the node's register annotation",
             "remove one of them: docs/hami.md",
         )
+    if observed.is_served_by_agent:
+        return  # its delivery says whether that works
     if observed.advertised == 0:
         yield remembered(observed)
     elif _hands_out_instances(observed):

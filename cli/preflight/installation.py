@@ -34,6 +34,7 @@ POLICIES: Final = (
     "tranche-device-leases",
     "tranche-eviction",
     "tranche-fence",
+    "tranche-isolation",
     "tranche-limits",
     "tranche-mig-wishes",
     "tranche-phase",

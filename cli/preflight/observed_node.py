@@ -103,6 +103,11 @@ class ObservedNode(msgspec.Struct, frozen=True):
         status = self.status.status if self.status is not None else None
         return None if status is None or status.delivery is msgspec.UNSET else status.delivery
 
+    @property
+    def is_served_by_agent(self) -> bool:
+        """Whether our agent is the device plugin of its kubelet."""
+        return self.delivery is not None and self.delivery.mode == "device-plugin"
+
     def finding(self, severity: Severity, what: str, next_step: str = "") -> Finding:
         """Return a finding about the node."""
         return Finding(severity, (f"node {self.name}",), what, next_step)

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 import msgspec
@@ -42,6 +43,7 @@ class _Context(msgspec.Struct, frozen=True):
     quotas: Mapping[str, Mapping[str, Mapping[str, str]]]
     claims: Mapping[tuple[str, str], ClaimSpec] | None
     hami: frozenset[str]
+    isolations: Mapping[str, str]
 
 
 class _Scheduling(msgspec.Struct):
@@ -57,13 +59,14 @@ def evaluate(
     quotas: Mapping[str, Mapping[str, Mapping[str, str]]],
     claims: Mapping[tuple[str, str], ClaimSpec] | None,
     hami: frozenset[str],
+    isolations: Mapping[str, str] = MappingProxyType({}),
 ) -> PlannedSummary:
     """Evaluate each pod as admission in an opted-in namespace does, and as the scheduler's loop does.
 
     `quotas` are the `spec.hard` of the ResourceQuotas by namespace and name, `claims` the GpuClaims, None if they could
-    not be read.
+    not be read, and `isolations` the labels of namespaces for pods that choose none.
     """
-    context = _Context(rules, quotas, claims, hami)
+    context = _Context(rules, quotas, claims, hami, isolations)
     outcomes: Counter[Outcome] = Counter()
     namespaces: Counter[str] = Counter()
     findings: list[Finding] = []
@@ -87,7 +90,7 @@ def evaluate(
         outcomes[outcome] += 1
         findings += pod_findings
         field = "" if rules.extender or outcome not in ("mutated", "unchanged") else _unsupported(planned, rules)
-        if field:
+        if field and not (field == unsupported_fields.CLAIMS and rules.allocation.hands_over):
             held += 1
             what = f"would be held: {unsupported_fields.remedy(field)}"
             findings.append(Finding("blocks", (planned.source,), what, "see docs/modes.md"))
@@ -138,9 +141,10 @@ def _admission(
         settings=rules.webhook,
         quotas=Quotas(context.quotas.get(planned.namespace, {})),
         claim=claim,
+        isolation=context.isolations.get(planned.namespace, ""),
     )
     scheduler = pod.spec.scheduler_name or ""
-    if not mutation.operations and scheduler != names.SCHEDULER_NAME:
+    if not mutation.operations and scheduler not in names.SCHEDULER_NAMES:
         return "left alone", [_left_alone(subjects, scheduler, rules, context.hami)]
     warned = [Finding("changes", subjects, f"admission would warn: {text}") for text in mutation.warnings]
     if not mutation.operations:
@@ -178,7 +182,7 @@ def _change(mutation: Mutation) -> str:
 def _part(operation: Operation) -> str:
     path = [step.replace("~1", "/").replace("~0", "~") for step in operation.path.split("/")[1:]]
     if path[:2] == ["spec", "schedulerName"]:
-        return f"schedulerName {names.SCHEDULER_NAME}"
+        return f"schedulerName {operation.value}"
     if path[:2] == ["spec", "runtimeClassName"]:
         return "runtimeClassName"
     if path[:2] == ["spec", "nodeSelector"]:

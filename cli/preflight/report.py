@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from allocation.names import ALLOCATION, HAMI_ALLOCATED
+from allocation.names import ALLOCATION, HAMI_ALLOCATED, ISOLATION
 from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
 from cli.liveness.liveness import Liveness
@@ -99,7 +99,10 @@ def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Report:
     running = running_pods.evaluate(pods, rules.allocation, foreign=foreign)
     quotas = hards(snapshot.quotas)
     plans = (*planned_pods.of_workloads(snapshot.workloads), *planned_pods.of_pods(snapshot.pods, hami=hami))
-    new = planned_workloads.evaluate(plans, rules, quotas=quotas, claims=snapshot.claim_specs(), hami=hami)
+    isolations = {each.metadata.name: each.metadata.labels.get(ISOLATION, "") for each in snapshot.namespaces}
+    new = planned_workloads.evaluate(
+        plans, rules, quotas=quotas, claims=snapshot.claim_specs(), hami=hami, isolations=isolations
+    )
     verdicts, node_findings = nodes.evaluate(
         snapshot,
         resource=resource,

@@ -13,7 +13,7 @@ import msgspec
 from allocation import quantity, quota
 from allocation.errors import AllocationError, InvalidFieldError
 from allocation.fairness.quota_spec import QuotaSpec
-from allocation.request import MILLI_PER_PERCENT, Kind, PodRequest, read_request
+from allocation.request import MILLI_PER_PERCENT, MILLI_PER_TFLOP, Kind, PodRequest, read_request
 from allocation.settings import AllocationSettings, ResourceNames
 from cli.kube.objects import Pod
 from cli.tables import NOTHING, Table
@@ -24,6 +24,7 @@ from scheduler.fairness.use import Use
 from scheduler.state.running_allocation import running_allocation
 
 _LIMITS: Final = "limits."
+_TFLOPS_NOTE: Final = "without pods that request {cores}, whose TFLOPs depend on their cards: see 'kubectl gpu quota'"
 
 
 class ResourceUsage(msgspec.Struct, frozen=True):
@@ -35,7 +36,7 @@ class ResourceUsage(msgspec.Struct, frozen=True):
         limit: the amount that pods may hold, or None without a limit.
         quota: the GpuQuota or ResourceQuota that sets the limit, or empty.
         kind: the kind of the quota, or empty.
-        note: why the limit has no effect, or empty if it is enforced.
+        note: why the limit has no effect, or what is not counted here; empty if it is enforced on what is shown.
     """
 
     resource: str
@@ -139,15 +140,18 @@ def _usage(
     settings: AllocationSettings,
 ) -> NamespaceUsage:
     """Return the usage of a namespace; `headroom` is that of its GpuQuotas while it is empty."""
-    names = settings.resources
-    memory, cores, cards = quota.limits(hards, settings).within(headroom).limits
-    resources = (
+    names, most = settings.resources, sums.use.at_limits()
+    memory, cores, cards, tflops = quota.limits(hards, settings).within(headroom).limits
+    resources = [
         _limited(names.count, sums.use.cards, cards),
-        _limited(names.memory, -(-sums.use.memory_mib // settings.memory_factor), memory),
+        _limited(names.memory, -(-most.memory_mib // settings.memory_factor), memory),
         _percentage(names, sums.percent, hards),
-        _limited(names.cores, -(-sums.use.cores // MILLI_PER_PERCENT), cores),
-    )
-    return NamespaceUsage(name, sums.use.pods, sums.uncounted, resources)
+        _limited(names.cores, -(-most.cores // MILLI_PER_PERCENT), cores),
+    ]
+    if tflops is not None or sums.use.tflops:
+        used = _limited(names.tflops, -(-sums.use.tflops // MILLI_PER_TFLOP), tflops)
+        resources.append(msgspec.structs.replace(used, note=_TFLOPS_NOTE.format(cores=names.cores)))
+    return NamespaceUsage(name, sums.use.pods, sums.uncounted, tuple(resources))
 
 
 def _limited(resource: str, used: int, limit: quota.Limit | None) -> ResourceUsage:
@@ -184,8 +188,7 @@ def add_up(pods: Iterable[Pod], settings: AllocationSettings) -> Mapping[str, Na
         allocation, charges = held
         own = sums[pod.metadata.namespace]
         own.use.pods += 1
-        for charge in charges:
-            own.use.add(charge, 1)
+        own.use.add_charges(charges, 1, tflops=sum(charge.tflops for charge in charges))
         try:
             own.percent += _requested_percent(read_request(pod.spec, settings), is_shared=allocation.claim is not None)
         except InvalidFieldError:

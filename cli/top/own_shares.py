@@ -36,7 +36,17 @@ def _conditions(node: SharedNode) -> Iterator[Condition]:
 
 def _card(card: SharedCard, namespace: str) -> CardUsage:
     shares = tuple(
-        Share(namespace, each.pod, each.container, each.memory_mib, each.cores, each.claim, each.whole)
+        Share(
+            namespace,
+            each.pod,
+            each.container,
+            each.memory_mib,
+            each.cores,
+            each.claim,
+            each.whole,
+            memory_limit_mib=each.memory_limit_mib,
+            cores_limit=each.cores_limit,
+        )
         for each in card.shares
     )
     memory, cores, slots = _use(card)
@@ -52,6 +62,8 @@ def _card(card: SharedCard, namespace: str) -> CardUsage:
         cores=Amount(cores, card.cores),
         slots=Amount(slots, card.slots),
         shares=shares,
+        burst_memory_mib=sum(max(each.memory_limit_mib - each.memory_mib, 0) for each in card.shares),
+        burst_cores=sum(max(each.cores_limit - each.cores, 0) for each in card.shares),
     )
 
 

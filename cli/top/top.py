@@ -1,7 +1,6 @@
 """`kubectl gpu top`: how much of each node and card is reserved, and which pods have shares."""
 
 import argparse
-import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -15,7 +14,7 @@ from cli.kube.objects import LIVE, Pod
 from cli.kube.session import Session
 from cli.tables import NOTHING, Table, listed, note, render
 from cli.top import fleet_reader, usage_counter
-from cli.top.usage import CONDITIONS_OF_CARDS, Amount, CardUsage, FleetUsage, NodeUsage
+from cli.top.usage import CONDITIONS_OF_CARDS, Amount, CardUsage, FleetUsage, NodeUsage, short_uuid
 from cluster.gpu_quota import GpuQuota
 from cluster.metadata import timestamp
 from cluster.resource import GPU_NODE_STATUSES, GPU_QUOTAS, PODS, RESOURCE_QUOTAS
@@ -27,17 +26,21 @@ _READY: Final = "Ready"
 _WHOLE: Final = "whole"
 """Instead of the slots of a card that one pod has alone."""
 _PODS_SHOWN: Final = 2
-# UUIDs from NVML begin with eight random digits, which is enough to tell the cards of a table apart.
-_RANDOM_UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f-]{27}")
 
 
 def run(session: Session, arguments: argparse.Namespace) -> int:
     """Print the fleet, or the named nodes, once or at each change."""
     allocation_settings = settings.allocation(arguments.config)
     if arguments.namespaces:
+        if arguments.usage:
+            raise UsageError("--namespaces and --usage are different tables; use one of them")
         if arguments.cards or arguments.watch or arguments.nodes:
             raise UsageError("--namespaces cannot be combined with --cards, --watch or nodes; leave them out")
         return _namespaces(session, arguments, allocation_settings)
+    if arguments.usage:
+        if arguments.cards or arguments.watch or arguments.nodes:
+            raise UsageError("--usage cannot be combined with --cards, --watch or nodes; leave them out")
+        return _usage(session, arguments, allocation_settings)
     if arguments.scheduler_url:
         return _show_own(session, arguments, instead=None)
     try:
@@ -83,6 +86,22 @@ def _namespaces(session: Session, arguments: argparse.Namespace, allocation_sett
         print("".join(f"namespace/{each.name}\n" for each in found.namespaces), end="")
     else:
         print(render(found, found.table(), output=arguments.output, headers=not arguments.no_headers), end="")
+    return 0
+
+
+def _usage(session: Session, arguments: argparse.Namespace, allocation_settings: AllocationSettings) -> int:
+    """Print what containers have reserved and what they really use."""
+    from cli.top import measured  # noqa: PLC0415 -- the client of the scheduler loads slowly
+
+    namespace = "" if arguments.all_namespaces else arguments.namespace
+    found = measured.read(session, allocation_settings, url=arguments.scheduler_url, namespace=namespace)
+    if not found.shares:
+        note("no pod has a share of a card")
+    if arguments.output == "name":
+        print("".join(f"pod/{name}\n" for name in dict.fromkeys(share.pod for share in found.shares)), end="")
+    else:
+        table = found.table(wide=arguments.output == "wide")
+        print(render(found, table, output=arguments.output, headers=not arguments.no_headers), end="")
     return 0
 
 
@@ -179,9 +198,10 @@ def node_table(fleet: FleetUsage, *, wide: bool = False) -> Table:
 
 
 def card_table(fleet: FleetUsage, *, wide: bool = False) -> Table:
-    """Return one row per card; the wide table has the full UUID, the model, the mode and all pods."""
+    """Return one row per card; the wide table has the full UUID, the model, the mode, the limits and all pods."""
     headers = ["NODE", "CARD", "UUID", "MEMORY(MiB)", "CORES(%)", "SLOTS", "HEALTH", "PODS"]
     if wide:
+        headers[5:5] = ["LIMITS(MiB)", "LIMITS(%)"]
         headers[3:3] = ["MODEL", "MODE"]
     return Table(headers, [_card(node, card, wide=wide) for node in fleet.nodes for card in node.cards])
 
@@ -205,7 +225,7 @@ def _card(node: NodeUsage, card: CardUsage, *, wide: bool) -> list[str]:
     row = [
         node.name,
         str(card.index),
-        card.uuid if wide else _RANDOM_UUID.sub(r"\1", card.uuid),
+        card.uuid if wide else short_uuid(card.uuid),
         str(card.memory_mib),
         _percent(card.cores),
         _WHOLE if card.is_whole else str(card.slots),
@@ -213,6 +233,8 @@ def _card(node: NodeUsage, card: CardUsage, *, wide: bool) -> list[str]:
         listed([str(share) for share in card.shares], shown=None if wide else _PODS_SHOWN),
     ]
     if wide:
+        most = card.memory_mib.used + card.burst_memory_mib, card.cores.used + card.burst_cores
+        row[5:5] = [str(most[0]), f"{most[1] / MILLI_PER_PERCENT:g}"]
         row[3:3] = [card.model or NOTHING, card.mode]
     return row
 

@@ -1,5 +1,6 @@
 """The output of `kubectl gpu top`: nodes, their cards, and the shares of each card."""
 
+import re
 from itertools import chain
 from typing import Final
 
@@ -8,9 +9,16 @@ import msgspec
 from cli.liveness.agents import AgentState
 from cluster.gpu_node_status import HEALTHY, UNHEALTHY
 
+# UUIDs from NVML begin with eight random digits, which is enough to tell the cards of a table apart.
+_RANDOM_UUID: Final = re.compile(r"((?:GPU|MIG)-[0-9a-f]{8})-[0-9a-f-]{27}")
 CORDONED: Final = "Cordoned"
 DOUBLE_BOOKED: Final = "DoubleBooked"
 CONDITIONS_OF_CARDS: Final = (UNHEALTHY, CORDONED)
+
+
+def short_uuid(uuid: str) -> str:
+    """Return the part of a UUID that a table shows."""
+    return _RANDOM_UUID.sub(r"\1", uuid)
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -23,12 +31,16 @@ class Amount(msgspec.Struct, frozen=True):
         return f"{self.used}/{self.total}"
 
 
-class Share(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
+_JSON_NAMES: Final = {"memory_mib": "memoryMiB", "memory_limit_mib": "memoryLimitMiB", "cores_limit": "coresLimit"}
+
+
+class Share(msgspec.Struct, frozen=True, rename=_JSON_NAMES):
     """The share of a card that one container has, in MiB and millicards.
 
     Attributes:
         claim: the GpuClaim of the pod, whose containers have one share together; empty without one.
         whole: whether no other pod may use the card.
+        memory_limit_mib: the most that it may use, if that is more than it has; else 0. The same of `cores_limit`.
     """
 
     namespace: str
@@ -38,18 +50,29 @@ class Share(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB"}):
     cores: int
     claim: str = ""
     whole: bool = False
+    memory_limit_mib: int = 0
+    cores_limit: int = 0
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.pod}/{self.container}{f'({self.claim})' if self.claim else ''}"
 
 
-class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB", "double_booked_by": "doubleBookedBy"}):
+_CARD_NAMES: Final = {
+    "memory_mib": "memoryMiB",
+    "double_booked_by": "doubleBookedBy",
+    "burst_memory_mib": "burstMemoryMiB",
+    "burst_cores": "burstCores",
+}
+
+
+class CardUsage(msgspec.Struct, frozen=True, rename=_CARD_NAMES):
     """One card: memory in MiB, cores in millicards (1000 is the whole card), slots in containers.
 
     Attributes:
         message: why the card is not healthy, if the agent reports it.
         cordoned: whether an administrator has closed the card to new pods.
         double_booked_by: the ResourceClaims of other DRA drivers that have the card although pods have it, too.
+        burst_memory_mib: the MiB that containers may use beyond what is reserved for them. The same of `burst_cores`.
     """
 
     index: int
@@ -64,6 +87,8 @@ class CardUsage(msgspec.Struct, frozen=True, rename={"memory_mib": "memoryMiB", 
     slots: Amount
     shares: tuple[Share, ...]
     double_booked_by: tuple[str, ...] = ()
+    burst_memory_mib: int = 0
+    burst_cores: int = 0
 
     @property
     def is_whole(self) -> bool:

@@ -57,7 +57,7 @@ class _Counted(msgspec.Struct):
 def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
     """Return the usage of every card that an agent or a register annotation reports."""
     fleet = FleetCards()
-    inventories, deliveries, problems = Inventories(fleet), Deliveries(), NodeProblems()
+    inventories, deliveries, problems = Inventories(fleet, models=settings.models), Deliveries(), NodeProblems()
     reported, messages, cordons = set(), {}, {}
     for status in sorted(objects.statuses, key=lambda status: status.metadata.name):
         reported.add(status.metadata.name)
@@ -120,6 +120,8 @@ def _shares(pod: Pod, allocation: Allocation, charges: Iterable[Charge]) -> Iter
                     cores=share.cores,
                     claim=claim,
                     whole=share.uuid in whole,
+                    memory_limit_mib=share.memory_limit_mib,
+                    cores_limit=share.cores_limit,
                 ),
             )
 
@@ -166,7 +168,8 @@ def _cards(
     claims: Mapping[str, tuple[str, ...]],
 ) -> Iterator[CardUsage]:
     use = use_of(inventory, counted.charges[inventory.node])
-    held = {uuid for charge in counted.charges[inventory.node] for uuid in (charge.uuid, charge.parent)}
+    charges = counted.charges[inventory.node]
+    held = {uuid for charge in charges for uuid in (charge.uuid, charge.parent)}
     for card in inventory.cards:
         memory, cores, slots = use[card.uuid]
         yield CardUsage(
@@ -182,4 +185,6 @@ def _cards(
             slots=Amount(slots, card.slots),
             shares=tuple(counted.shares[inventory.node][card.uuid]),
             double_booked_by=claims.get(card.uuid, ()) if card.uuid in held else (),
+            burst_memory_mib=sum(charge.burst_memory_mib for charge in charges if charge.uuid == card.uuid),
+            burst_cores=sum(charge.burst_cores for charge in charges if charge.uuid == card.uuid),
         )

@@ -18,5 +18,6 @@ def try_bytes(data: bytes) -> None:
     assert record.decode(record.encode(allocation)) == allocation
     for shares in allocation.containers.values():
         assert all(0 <= share.memory_mib <= INT32_MAX and 0 <= share.cores <= WHOLE_CORES for share in shares)
+        assert all(0 <= share.tflops <= INT32_MAX for share in shares)
     if all(allocation.containers.values()):
         environment.annotations(allocation)

@@ -27,7 +27,7 @@ def try_bytes(data: bytes) -> None:
     encoded = GpuNodeStatus(decoded.metadata, status_of(inventory)).inventory()
     assert [card.uuid for card in encoded.cards] == [card.uuid for card in inventory.cards]
     ledger = Ledger()
-    inventories = Inventories(ledger)
+    inventories = Inventories(ledger, models={})
     inventories.report(name, inventory)
     assert (ledger.inventory(name) is None) == (name in inventories.rejections)
     inventories.report(name, None)

@@ -6,7 +6,8 @@ from allocation.allocation import Allocation, CardShare, charges
 from allocation.constraints import read_constraints
 from allocation.errors import InvalidFieldError
 from allocation.quantity import INT32_MAX
-from allocation.request import MAX_CARDS, WHOLE_CARD, PodRequest, read_request
+from allocation.request import MAX_CARDS, MILLI_PER_TFLOP, WHOLE_CARD, PodRequest, read_request
+from allocation.settings import MOST_TFLOPS
 from fuzz.world import ALLOCATION
 from webhook.review import Pod, UnreadablePodError, decode_pod
 
@@ -37,6 +38,8 @@ def _check(request: PodRequest, pod: Pod) -> None:
     for container in request.gpu_containers:
         assert 0 < container.count <= MAX_CARDS
         assert 0 <= container.cores <= WHOLE_CARD
+        assert 0 <= container.tflops <= MOST_TFLOPS * MILLI_PER_TFLOP
+        assert not (container.cores and container.tflops)
         assert 0 <= container.memory_on(80_000) <= INT32_MAX
     names = [container.name for container in request.containers]
     if len(set(names)) < len(names):

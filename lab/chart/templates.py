@@ -10,17 +10,27 @@ CERT_MANAGER = ".Values.certManager.enabled"
 MOUNTED = 'include "tranche.certificateSecret" .'
 HAMI = ".Values.hamiNodes.enabled"
 EXTENDER = ".Values.extender.enabled"
+HAND_OVER = ".Values.resourceClaims.enabled"
+KUBE_SCHEDULER = f"or {EXTENDER} {HAND_OVER}"
 PREEMPTION = 'dig "preemption" "enabled" true (.Values.config.scheduler | default dict)'
 NRI = ".Values.delivery.nvidiaNri"
+OWN_NRI = ".Values.delivery.nri"
+DEVICE_PLUGIN = ".Values.delivery.devicePlugin"
+BY_AGENT = f"(or {OWN_NRI} {DEVICE_PLUGIN})"
 BINDINGS = 'ne .Values.bindings.mode "off"'
 MISSING = 'eq .Values.missingDevices "delete"'
 RIGID = 'eq .Values.rigidBudgets "violate"'
 POD_GROUPS = ".Values.gangs.podGroups"
 RESIZE = ".Values.resize"
-HOST_PATHS = "or .Values.isolation.hamiCore .Values.delivery.hostFacts"
+MPS = 'include "tranche.mps" .'
+LIMITS = 'include "tranche.memoryLimits" .'
+HOST_PATHS = f"or .Values.isolation.hamiCore .Values.delivery.hostFacts {BY_AGENT} .Values.usage.hostPID"
+UI = ".Values.ui.enabled"
+UI_EXPOSED = ".Values.ui.exposed"
+EXPANDER = ".Values.expander.enabled"
 EXCLUDED = "[kube-system, kube-public, kube-node-lease, tranche-system]}"
 # The aliases of the scheduler's configuration name it as well.
-SCHEDULER_NAMES = Edit("in ['tranche']", 'in {{ include "tranche.schedulerNames" . }}')
+SCHEDULER_NAMES = Edit("in ['tranche', 'tranche-claims']", 'in {{ include "tranche.schedulerNames" . }}')
 
 
 def _crd(name: str) -> Template:
@@ -88,7 +98,8 @@ WEBHOOK = (
     Edit(
         "          command: [python3, -m, webhook]\n",
         '          command: [python3, -m, webhook{{ include "tranche.bindingFlags" . }}'
-        f"{{{{ if {NRI} }}}}, --runtime-class-name={{{{ end }}}}]\n"
+        f"{{{{ if {HAND_OVER} }}}}, --allocation-resource-claims=hand-over{{{{ end }}}}"
+        f"{{{{ if or {NRI} {BY_AGENT} }}}}, --runtime-class-name={{{{ end }}}}]\n"
         f"          {{{{- if {MOUNTED} }}}}\n          args: [--certificates-source=cert-manager]\n"
         "          {{- end }}\n",
     ),
@@ -127,12 +138,15 @@ SCHEDULER = (
         f"{{{{ if {MISSING} }}}}, --missing-devices=delete{{{{ end }}}}"
         f"{{{{ if {RIGID} }}}}, --preemption-rigid-budgets=violate{{{{ end }}}}"
         f"{{{{ if {POD_GROUPS} }}}}, --gangs-pod-groups=true{{{{ end }}}}"
-        f"{{{{ if {RESIZE} }}}}, --resize=true{{{{ end }}}}]\n"
+        f"{{{{ if {RESIZE} }}}}, --resize=true{{{{ end }}}}"
+        f"{{{{ if {UI} }}}}, --ui-enabled=true{{{{ end }}}}"
+        f"{{{{ if {UI_EXPOSED} }}}}, --ui-exposed=true{{{{ end }}}}"
+        f"{{{{ if {EXPANDER} }}}}, --expander-enabled=true{{{{ end }}}}]\n"
         '          {{- include "tranche.extenderArguments" . }}\n',
     ),
     Edit(
         "{name: metrics, containerPort: 8444}",
-        f"{{name: metrics, containerPort: {{{{ ternary 9090 8444 {EXTENDER} }}}}}}",
+        f"{{name: metrics, containerPort: {{{{ ternary 9090 8444 ({KUBE_SCHEDULER}) }}}}}}",
     ),
     Edit(
         "            - {name: tmp, mountPath: /tmp}\n",
@@ -141,7 +155,7 @@ SCHEDULER = (
     Edit(
         "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n",
         "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n"
-        f"        {{{{- if {EXTENDER} }}}}\n"
+        f"        {{{{- if {KUBE_SCHEDULER} }}}}\n"
         "        - {name: kube-scheduler, configMap: {name: tranche-kube-scheduler-configuration}}\n"
         "        {{- end }}\n",
     ),
@@ -157,12 +171,32 @@ AGENT = (
     ),
     Edit(
         "          command: [python3, -m, agent]\n",
-        f"          command: [python3, -m, agent{{{{ if {NRI} }}}}, --delivery=nvidia-nri{{{{ end }}}}]\n",
+        f"          command: [python3, -m, agent{{{{ if {NRI} }}}}, --delivery=nvidia-nri{{{{ end }}}}"
+        f"{{{{ if {OWN_NRI} }}}}, --delivery=nri{{{{ end }}}}"
+        f"{{{{ if {DEVICE_PLUGIN} }}}}, --delivery=device-plugin{{{{ end }}}}"
+        f"{{{{ if {MPS} }}}}, --mps-pipe-directory=/run/tranche/mps{{{{ end }}}}"
+        f"{{{{ if {LIMITS} }}}}, --memory-limits=agent{{{{ end }}}}]\n",
+    ),
+    # The sockets for plugins belong to root.
+    Edit(
+        "        runAsNonRoot: true\n        runAsUser: 65532\n        runAsGroup: 65532\n",
+        f"        runAsNonRoot: {{{{ not {BY_AGENT} }}}}\n"
+        f"        runAsUser: {{{{ ternary 0 65532 {BY_AGENT} }}}}\n"
+        f"        runAsGroup: {{{{ ternary 0 65532 {BY_AGENT} }}}}\n",
+    ),
+    # The driver asks for a privileged process, which sees the control groups of the host.
+    Edit(
+        "            allowPrivilegeEscalation: false\n            readOnlyRootFilesystem: true\n"
+        "            capabilities: {drop: [ALL]}\n",
+        f"            {{{{- if {LIMITS} }}}}\n            privileged: true\n            {{{{- else }}}}\n"
+        "            allowPrivilegeEscalation: false\n            capabilities: {drop: [ALL]}\n"
+        "            {{- end }}\n            readOnlyRootFilesystem: true\n",
     ),
     _resources("agent", "            requests: {cpu: 20m, memory: 64Mi}\n            limits: {memory: 256Mi}\n"),
     Edit(
         "      priorityClassName: system-node-critical\n",
-        "      priorityClassName: {{ .Values.agent.priorityClassName }}\n",
+        "      priorityClassName: {{ .Values.agent.priorityClassName }}\n"
+        "      {{- if .Values.usage.hostPID }}\n      hostPID: true\n      {{- end }}\n",
     ),
     Edit(
         "      runtimeClassName: nvidia\n",
@@ -183,13 +217,42 @@ AGENT = (
         "            - {name: tmp, mountPath: /tmp}\n",
         "            - {name: tmp, mountPath: /tmp}\n            {{- if .Values.isolation.hamiCore }}\n"
         "            - {name: hami-core, mountPath: /usr/local/vgpu, readOnly: true}\n            {{- end }}\n"
-        '            {{- include "tranche.hostFactMounts" . }}\n',
+        '            {{- include "tranche.hostFactMounts" . }}\n'
+        f"            {{{{- if {OWN_NRI} }}}}\n"
+        "            - {name: nri-plugins, mountPath: /var/run/nri}\n"
+        "            - {name: nri-files, mountPath: /run/tranche}\n            {{- end }}\n"
+        '            {{- include "tranche.kubeletMounts" . }}\n',
     ),
     Edit(
         "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n",
         "          emptyDir: {medium: Memory, sizeLimit: 16Mi}\n        {{- if .Values.isolation.hamiCore }}\n"
         "        - {name: hami-core, hostPath: {path: /usr/local/vgpu, type: DirectoryOrCreate}}\n        {{- end }}\n"
-        '        {{- include "tranche.hostFactVolumes" . }}\n',
+        '        {{- include "tranche.hostFactVolumes" . }}\n'
+        f"        {{{{- if {OWN_NRI} }}}}\n"
+        "        - {name: nri-plugins, hostPath: {path: /var/run/nri, type: DirectoryOrCreate}}\n"
+        "        - {name: nri-files, hostPath: {path: /run/tranche, type: DirectoryOrCreate}}\n        {{- end }}\n"
+        '        {{- include "tranche.kubeletVolumes" . }}\n',
+    ),
+)
+
+# The daemon runs where an agent does, from the same image.
+MPS_DAEMON = (
+    Edit(
+        "      serviceAccountName: default\n",
+        "      serviceAccountName: default\n"
+        '      {{- $own := pick .Values.agent "tolerations" }}\n'
+        '      {{- include "tranche.placement" (dict "root" . "own" $own) | nindent 6 }}\n',
+    ),
+    Edit("      tolerations:\n        - {operator: Exists}\n", ""),
+    Edit(
+        "      priorityClassName: system-node-critical\n      runtimeClassName: nvidia\n",
+        "      priorityClassName: {{ .Values.agent.priorityClassName }}\n"
+        "      {{- with .Values.runtimeClassName }}\n      runtimeClassName: {{ . }}\n      {{- end }}\n",
+    ),
+    Edit(
+        "          image: tranche:0.1.0\n",
+        '          image: {{ include "tranche.image" (dict "root" . "own" .Values.agent) }}\n'
+        '          {{- include "tranche.pullPolicy" (dict "root" . "own" .Values.agent) | nindent 10 }}\n',
     ),
 )
 
@@ -320,6 +383,14 @@ POLICIES = (
         2,
     ),
     Edit(
+        "allowedIsolations\n      expression: \"['', 'none', 'hami-core', 'mps', 'mig', 'cuda']\"",
+        'allowedIsolations\n      expression: {{ include "tranche.allowedIsolations" . | quote }}',
+    ),
+    Edit(
+        "in\n            ['', 'none', 'hami-core', 'mps', 'mig', 'cuda']",
+        'in\n            {{ include "tranche.allowedIsolations" . }}',
+    ),
+    Edit(
         'name: plugins\n      expression: "[]"',
         f'name: plugins\n      expression: {{{{ include "tranche.celList" ({HAMI} | ternary'
         " (list .Values.hamiNodes.pluginUser) list) | quote }}",
@@ -329,7 +400,7 @@ POLICIES = (
         f'name: resizers\n      expression: "{{{{ if {RESIZE} }}}}'
         "['system:serviceaccount:tranche-system:tranche-scheduler']{{ else }}[]{{ end }}\"",
     ),
-    Edit(SCHEDULER_NAMES.old, SCHEDULER_NAMES.new, 5),
+    Edit(SCHEDULER_NAMES.old, SCHEDULER_NAMES.new, 6),
 )
 NAMESPACE = (
     Edit(
@@ -372,16 +443,22 @@ ALL = (
     Template("webhook.yaml", "base/deployments/webhook.yaml", WEBHOOK),
     Template("scheduler.yaml", "base/deployments/scheduler.yaml", SCHEDULER),
     Template("agent.yaml", "base/deployments/agent.yaml", AGENT),
+    Template("memory-limits.yaml", "memory-limits/rbac.yaml", condition=LIMITS),
+    Template("mps.yaml", "mps/daemon.yaml", MPS_DAEMON, MPS),
     Template("network-policies.yaml", "base/deployments/network.yaml", NETWORK, ".Values.networkPolicy.enabled"),
     Template("cert-manager.yaml", "cert-manager/certificate.yaml", condition=CERT_MANAGER),
     Template("hami-nodes.yaml", "hami-nodes/scheduler.yaml", condition=HAMI),
     Template("extender.yaml", "extender/rbac.yaml", condition=EXTENDER),
+    Template("resource-claims.yaml", "resource-claims/rbac.yaml", condition=HAND_OVER),
     Template("missing-devices.yaml", "missing-devices/scheduler.yaml", condition=MISSING),
     Template("priority-quota.yaml", "priority-quota/quota.yaml", condition=".Values.priorityQuota"),
     Template("dra-guard.yaml", "dra-guard/guard.yaml", DRA_GUARD, ".Values.draGuard.enabled"),
     # In extender mode kube-scheduler, under the same identity, deletes pods without cards as well.
     Template("rigid-budgets.yaml", "rigid-budgets/scheduler.yaml", condition=f"and ({RIGID}) (not {EXTENDER})"),
     Template("resize.yaml", "resize/scheduler.yaml", condition=RESIZE),
+    Template("rbac-device-plugin.yaml", "device-plugin/agent.yaml", condition=DEVICE_PLUGIN),
+    Template("rbac-page.yaml", "ui-exposed/role.yaml", condition=UI_EXPOSED),
+    Template("expander.yaml", "expander/scheduler.yaml", condition=EXPANDER),
     Template("coscheduling.yaml", "coscheduling/rbac.yaml", condition=POD_GROUPS),
     Template("crd-gpubindings.yaml", "gpubindings/crd.yaml", condition=f"{CRDS} ({BINDINGS})"),
     Template("gpubindings.yaml", "gpubindings/rbac.yaml", condition=BINDINGS),
@@ -397,4 +474,5 @@ FILES = {
     "tranche.rules.yaml": "alerts/tranche.rules.yaml",
     "tranche.dashboard.json": "dashboards/tranche.json",
     "kube-scheduler.yaml": "extender/kube-scheduler.yaml",
+    "kube-scheduler-claims.yaml": "resource-claims/kube-scheduler.yaml",
 }

@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 
 from cluster.errors import ClusterError
 from scheduler.api.token_reviews import TokenReviews
-from scheduler.settings import ServingSettings
+from scheduler.serving_settings import ServingSettings
 
 log = logging.getLogger(__name__)
 

@@ -78,9 +78,7 @@ def count(
         yield from _forget(state, placed)
     finally:
         finish(_forget(state, placed))
-        for hold, pod in holds:
-            if state.holds.of(hold.uid) is None and (not state.has_queue or state.queue.pod(hold.uid) is not None):
-                state.holds.add(hold, pod)
+        state.restore_holds(holds)
     return ShapeCapacity(
         name=name,
         count=nodes.total(),

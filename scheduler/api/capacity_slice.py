@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from allocation.ledger.card_table import CORES, MEMORY
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS
 from allocation.quota import Headroom
 from allocation.request import MILLI_PER_PERCENT, ContainerRequest, Kind, PodRequest
 from allocation.steps import Steps
@@ -24,7 +24,7 @@ _MOST_NODES: Final = 64
 """The most nodes that are searched, those with the most free memory on one card first. The first one that takes the pod
 has the result, unless something else than the amounts keeps the pod from its emptiest card."""
 
-_NO_LIMITS: Final = (None, None, None)
+_NO_LIMITS: Final = (None, None, None, None)
 """A slice states its memory and its compute, so it satisfies limits that require that."""
 _NODES: Final = 200
 """Nodes that are read in one step."""
@@ -84,7 +84,8 @@ def _evaluated(  # noqa: PLR0917 -- the last two are those of a search
     """
     name = requirements.request.gpu_containers[0].name
     cores = percent * MILLI_PER_PERCENT
-    slice_ = PodRequest((ContainerRequest(name, Kind.REGULAR, "", count=1, memory_mib=memory_mib, cores=cores),))
+    container = ContainerRequest(name, Kind.REGULAR, "", count=1, memory_mib=memory_mib, cores=cores)
+    slice_ = PodRequest((container,), requirements.request.isolation)
     asked, namespace = msgspec.structs.replace(requirements, request=slice_), pod.metadata.namespace
     try:
         state.quotas.check_single(slice_, namespace, _NO_LIMITS, card_mib=lambda: 0, is_instance=False)
@@ -115,10 +116,10 @@ def _bounds(state: ClusterState, nodes: Sequence[str]) -> Steps[list[tuple[int, 
         if number % _NODES == 0:
             yield
         row = ledger.row(name)
-        if row is None:
+        if row is None or ledger.is_full(row):
             continue
         cards = (ledger.free(row, card) for card, usable in enumerate(ledger.facts(row).usable) if usable)
-        free = [each for each in cards if min(each) > 0]
+        free = [each for each in cards if min(each[MEMORY], each[CORES], each[SLOTS]) > 0]
         if free:
             bounds.append((max(each[MEMORY] for each in free), max(each[CORES] for each in free), name))
     return bounds

@@ -1,8 +1,9 @@
 """What is free and of no use to any pod, and whose pods use up what is missing.
 
 A card strands its free memory if its compute is used up, its free compute if its memory is, and both if all slots are
-taken: whatever a pod requests of a card, it takes a slot, some memory, and needs a card with compute left. Cards for
-which the CPU or memory of their node does not suffice are those that scheduling counts when it chooses a node
+taken: whatever a pod requests of a card, it takes a slot, some memory, and needs a card with compute left. All that is
+free is stranded on the cards of a node that has as many pods with cards as it may have. Cards for which the CPU or
+memory of their node does not suffice are those that scheduling counts when it chooses a node
 (`allocation.placement.stranding`).
 """
 
@@ -20,7 +21,7 @@ from scheduler.state.cluster_state import ClusterState
 
 _LEAST: Final = 0.05
 """Of less than this many cards of a node it is not said that they lack CPU or memory: the numbers are estimates."""
-_OBSTACLES: Final[tuple[Obstacle, ...]] = ("compute", "memory", "slots", "node")
+_OBSTACLES: Final[tuple[Obstacle, ...]] = ("compute", "memory", "slots", "pods", "node")
 _NODES: Final = 100
 """Nodes that are read in one step."""
 _KEPT: Final = "reserved"
@@ -61,7 +62,10 @@ def _of_cards(state: ClusterState, closed: Container[str], found: _Count) -> Ste
     """Count the cards of the nodes that have such cards in the first step, as they are when each is read."""
     ledger = state.ledger
     is_free = ledger.total > ledger.used
-    is_stranded = ledger.present & (is_free[MEMORY] | is_free[CORES]) & ~is_free.all(axis=0)
+    is_of_use = is_free.all(axis=0)
+    if ledger.rules.most_pods is not None:
+        is_of_use &= (ledger.pods < ledger.rules.most_pods)[:, np.newaxis]
+    is_stranded = ledger.present & (is_free[MEMORY] | is_free[CORES]) & ~is_of_use
     names = ledger.names(np.flatnonzero(is_stranded.any(axis=1)))
     for number, node in enumerate(names, start=1):
         if number % _NODES == 0:
@@ -69,22 +73,35 @@ def _of_cards(state: ClusterState, closed: Container[str], found: _Count) -> Ste
         row = ledger.row(node)
         if row is None or node in closed:
             continue
-        facts = ledger.facts(row)
+        facts, is_full = ledger.facts(row), ledger.is_full(row)
         for card, is_usable in enumerate(facts.usable):
-            memory_mib, cores, slots = ledger.free(row, card)
+            memory_mib, cores, slots, _ = ledger.free(row, card)
             is_instance = facts.instances is not None and facts.instances[card]
-            if not is_usable or is_instance or max(memory_mib, cores) <= 0 or min(memory_mib, cores, slots) > 0:
+            lacks = _lacking(memory_mib, cores, slots, is_full=is_full)
+            if lacks is None or not is_usable or is_instance or max(memory_mib, cores) <= 0:
                 continue
-            lacks: Obstacle = "compute" if cores <= 0 else "memory" if memory_mib <= 0 else "slots"
             found.add(lacks, _holder(state, node, card, lacks), 1, max(memory_mib, 0), max(cores, 0))
 
 
+def _lacking(memory_mib: int, cores: int, slots: int, *, is_full: bool) -> Obstacle | None:
+    """Return what keeps pods from a card with these amounts free; None if nothing does."""
+    if cores <= 0:
+        return "compute"
+    if memory_mib <= 0:
+        return "memory"
+    if slots <= 0:
+        return "slots"
+    return "pods" if is_full else None
+
+
 def _holder(state: ClusterState, node: str, card: int, lacks: Obstacle) -> str:
-    """Return the queue whose pods hold most of what a card lacks."""
+    """Return the queue whose pods hold most of what a card lacks, or of the places of its node."""
     inventory, held = state.ledger.inventory(node), Counter[str]()
     uuid = inventory.cards[card].uuid if inventory is not None else ""
     for reservation in state.ledger.reservations(node):
-        for charge in reservation.charges:
+        if lacks == "pods" and reservation.takes_place:
+            held[_queue(state, reservation.uid)] += 1
+        for charge in reservation.charges if lacks != "pods" else ():
             if charge.uuid == uuid:
                 amounts = {"compute": charge.cores, "memory": charge.memory_mib}
                 held[_queue(state, reservation.uid)] += amounts.get(lacks, charge.slots)

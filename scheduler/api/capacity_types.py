@@ -6,8 +6,9 @@ import msgspec
 
 from scheduler.api.json_names import json_name
 
-Obstacle = Literal["compute", "memory", "slots", "node"]
-"""What keeps pods from what is free: the card's compute, its memory or its slots, or the node's CPU or memory."""
+Obstacle = Literal["compute", "memory", "slots", "pods", "node"]
+"""What keeps pods from what is free: the card's compute, its memory or its slots, the most pods that the node may have,
+or its CPU or memory."""
 
 
 class PlaceCount(msgspec.Struct, frozen=True, rename=json_name):

@@ -23,8 +23,8 @@ _SYMBOLS: Final = {"Gt": ">", "Lt": "<"}
 
 
 def claims(state: ClusterState, pod: Pod, decision: ScheduleResult) -> tuple[ClaimExplanation, ...]:
-    """Return an explanation for each claim of `pod`, by the volumes that mount them; none in extender mode."""
-    if not state.has_queue:
+    """Return an explanation for each claim of `pod`, by the volumes that mount them; none if kube-scheduler has it."""
+    if state.is_external(pod):
         return ()
     planned = pod.claims if isinstance(pod, PlannedPod) else {}
     matches, node = _chosen(state, pod, decision)

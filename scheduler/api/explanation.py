@@ -20,6 +20,7 @@ from scheduler.api import (
     node_explanation,
     policy_explanation,
     queue_explanation,
+    resize_explanation,
     topology_explanation,
 )
 from scheduler.api.evictions import Evictions
@@ -62,8 +63,8 @@ def explain(
     return (yield from of_dry_run(evictions, pod, attempt, rehearsed=rehearsed, cards_of=cards_of))
 
 
-def of_gang(state: ClusterState, pod: Pod, why: str) -> Explanation:
-    """Return the explanation of a pod that waits for others of its gang, or with its gang for its turn: `why`."""
+def of_external(state: ClusterState, pod: Pod, why: str) -> Explanation:
+    """Return the explanation of a pod of kube-scheduler that waits whatever the nodes have: `why`."""
     return Explanation(
         namespace=pod.metadata.namespace,
         pod=pod.metadata.name,
@@ -102,6 +103,7 @@ def of_dry_run(
         queue=state.queue.position(pod.uid),
         gpu_queue=queue_explanation.queue(state, pod),
         gang=gang_explanation.gang_of(state, pod, rehearsed),
+        hints=_handed_over_hints(state, pod),
     )
     if evaluation is None:
         if isinstance(decision, Unschedulable) and not decision.is_held:
@@ -124,7 +126,17 @@ def of_dry_run(
         for group in groups
     )
     asks = tuple(
-        RequestedCards(each.name, each.count, each.memory_mib, each.memory_percent, each.cores, each.whole)
+        RequestedCards(
+            each.name,
+            each.count,
+            each.memory_mib,
+            each.memory_percent,
+            each.cores,
+            each.whole,
+            each.tflops,
+            memory_limit_mib=each.memory_limit_mib,
+            cores_limit=each.cores_limit,
+        )
         for each in requirements.request.gpu_containers
     )
     explanation = msgspec.structs.replace(
@@ -149,6 +161,7 @@ def of_dry_run(
             explanation, outcome="fits", answer=answer, node=decision.node, shares=shares, topology=topology
         )
     hints = (
+        *explanation.hints,
         *remedies.of(requirements.request, requirements.constraints, ledger=state.ledger, reasons=decision.reasons),
         *_selector_hints(state, pod),
     )
@@ -176,7 +189,16 @@ def _without_nodes(explanation: Explanation, hints: tuple[str, ...]) -> Explanat
     """
     hints = hints or gpu_claim_explanation.hints(explanation.claim, namespace=explanation.namespace)
     hints = hints or bindings_explanation.hints(explanation.bindings)
-    return msgspec.structs.replace(explanation, outcome="waits", answer=f"waits: {explanation.note}", hints=hints)
+    answer = f"waits: {explanation.note}"
+    return msgspec.structs.replace(explanation, outcome="waits", answer=answer, hints=(*explanation.hints, *hints))
+
+
+def _handed_over_hints(state: ClusterState, pod: Pod) -> tuple[str, ...]:
+    """Return who else decides about a pod that is handed over."""
+    if not state.is_handed_over(pod):
+        return ()
+    shown = f"'kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}' has its reasons"
+    return (f"kube-scheduler places the pod, because of its resourceClaims, which are not evaluated here: {shown}",)
 
 
 def _without_decision(state: ClusterState, pod: Pod) -> Explanation | None:
@@ -251,6 +273,7 @@ def _bound(state: ClusterState, pod: Pod, blank: Explanation) -> Explanation:
         answer=answer,
         shares=shares,
         claim=claim,
+        resize=resize_explanation.resize(state, pod),
         topology=topology,
         gpu_queue=queue_explanation.queue(state, pod),
     )
@@ -264,7 +287,15 @@ def _index(state: ClusterState, node: str, uuid: str) -> int:
 
 def _shares(allocation: Allocation) -> tuple[Share, ...]:
     return tuple(
-        Share(name, share.uuid, share.index, share.memory_mib, share.cores)
+        Share(
+            name,
+            share.uuid,
+            share.index,
+            share.memory_mib,
+            share.cores,
+            memory_limit_mib=share.memory_limit_mib,
+            cores_limit=share.cores_limit,
+        )
         for name, shares in allocation.containers.items()
         for share in shares
     )

@@ -43,7 +43,10 @@ class CardVerdict(msgspec.Struct, frozen=True, rename=json_name):
 
 
 class CardExplanation(msgspec.Struct, frozen=True, rename=json_name):
-    """One card. It has no verdicts if its node as a whole does not take the pod, or if the pod asks for no card."""
+    """One card. It has no verdicts if its node as a whole does not take the pod, or if the pod asks for no card.
+
+    `tflops` are in thousandths; the total is 0 if those of the model are not known.
+    """
 
     index: int
     uuid: str
@@ -54,6 +57,7 @@ class CardExplanation(msgspec.Struct, frozen=True, rename=json_name):
     cores: Amount
     slots: Amount
     verdicts: tuple[CardVerdict, ...]
+    tflops: Amount = Amount(None, 0)
 
 
 class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
@@ -111,13 +115,19 @@ class ReasonGroup(msgspec.Struct, frozen=True, rename=json_name):
 
 
 class Share(msgspec.Struct, frozen=True, rename=json_name):
-    """The share of one card that a container has, or would have: MiB and millicards."""
+    """The share of one card that a container has, or would have: MiB and millicards.
+
+    Attributes:
+        memory_limit_mib: the most that it may use, if that is more than it has; else 0. The same of `cores_limit`.
+    """
 
     container: str
     uuid: str
     index: int
     memory_mib: int
     cores: int
+    memory_limit_mib: int = 0
+    cores_limit: int = 0
 
 
 class RequestedCards(msgspec.Struct, frozen=True, rename=json_name):
@@ -131,6 +141,9 @@ class RequestedCards(msgspec.Struct, frozen=True, rename=json_name):
         memory_percent: percent of the memory of each card; 0 if the request is in MiB.
         cores: millicards of each card.
         whole: whether it asks for cards that no other pod uses, as an exclusive GpuClaim does.
+        tflops: thousandths of TFLOPs of each card; 0 if it does not ask for TFLOPs.
+        memory_limit_mib: the most of each card that it may use, if that is more than it asks for; else 0. The same of
+            `cores_limit`.
     """
 
     container: str
@@ -139,6 +152,9 @@ class RequestedCards(msgspec.Struct, frozen=True, rename=json_name):
     memory_percent: int
     cores: int
     whole: bool = False
+    tflops: int = 0
+    memory_limit_mib: int = 0
+    cores_limit: int = 0
 
 
 class GpuClaimExplanation(msgspec.Struct, frozen=True, rename=json_name):
@@ -228,6 +244,8 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
         queue: the position in the scheduling queue; None if the pod is not queued, or only the scheduler knows.
         gpu_queue: the queue that is charged for the pod, and the pod's rank; None while the cluster has no GpuQueue,
             and for pods that are finished or of another scheduler.
+        resize: of a pod that runs, how far a resize is that takes effect, and why the size that its annotation wishes
+            is refused; empty without either.
         gang: the gang of the pod, and whether its pods would get nodes together now; None without a gang. A pod that
             gets a node only together with others fits if all of them do.
     """
@@ -255,3 +273,4 @@ class Explanation(msgspec.Struct, frozen=True, rename=json_name):
     queue: QueuePosition | None = None
     gpu_queue: PodQueue | None = None
     gang: GangExplanation | None = None
+    resize: str = ""

@@ -26,7 +26,7 @@ Rehearsed = ScheduledGang[Entry] | RejectedGang | None
 def is_rehearsed(state: ClusterState, pod: Pod) -> bool:
     """Whether a rehearsal would say something about a pod: it waits in a gang that could be decided now."""
     gang = state.gangs.of(pod.uid)
-    if gang is None or not state.has_queue or pod.uid not in gang.waiting or len(gang.waiting) > MOST_REHEARSED:
+    if gang is None or state.is_external(pod) or pod.uid not in gang.waiting or len(gang.waiting) > MOST_REHEARSED:
         return False
     return not gang.is_satisfied and not gang.unready
 

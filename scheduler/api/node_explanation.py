@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
-from allocation.ledger.card_table import CORES, MEMORY, SLOTS
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS, TFLOPS
 from allocation.placement import bound_placement, card_verdicts
 from allocation.placement.card_verdicts import Trial
 from allocation.placement.query import PlacementQuery
@@ -93,6 +93,7 @@ def _cards(state: ClusterState, node: str, trials: Sequence[Trial]) -> tuple[Car
             cores=Amount(free[CORES][position], totals[CORES][position]),
             slots=Amount(free[SLOTS][position], totals[SLOTS][position]),
             verdicts=tuple(_verdict(each, position) for each in trials),
+            tflops=Amount(free[TFLOPS][position], totals[TFLOPS][position]),
         )
         for position, card in enumerate(inventory.cards)
     )

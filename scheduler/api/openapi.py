@@ -12,8 +12,10 @@ import yaml
 from allocation import limits
 from cluster.resource import GPU_CLAIMS
 from cluster.version import Version
+from scheduler.api import assignment_document
 from scheduler.api.adjustment_types import AdjustmentAnswer, AdjustmentQuestion
 from scheduler.api.allocation_view import AllocationView
+from scheduler.api.assignment_types import AssignedNumber, PodReference
 from scheduler.api.capacity_types import CapacityView
 from scheduler.api.consolidation_types import ConsolidationExplanation, ConsolidationProgress
 from scheduler.api.explanation_types import Explanation
@@ -31,8 +33,10 @@ from scheduler.api.namespaced.paths import (
 from scheduler.api.namespaced.shares_types import NamespaceShares
 from scheduler.api.queue_types import QueuesView
 from scheduler.api.quota_types import QuotasView
+from scheduler.api.request_body import YAML
 from scheduler.api.responses import Failure
 from scheduler.api.simulation_types import Simulation
+from scheduler.api.usage_types import UsageView
 
 OPENAPI: Final = "/openapi.json"
 ALLOCATION: Final = "/api/allocation"
@@ -50,7 +54,8 @@ Shows what the scheduler decides, and why. Requests but that of a consolidation 
 and write nothing to the API server. The scheduler serves the API on its own port, 127.0.0.1:8444 by default. Beyond
 loopback it requires TLS and a caller that the scheduler's settings allow, by client certificate or bearer token.
 
-The paths below /api/namespaces are for users who have rights in one namespace. They and /version are on a separate port
+The paths below /api/namespaces are for users who have rights in one namespace. They, {paths.CLUSTER_USAGE} and /version
+are on a separate port
 (scheduler.namespace_api) with TLS, which the API server's proxy reaches through the Service tranche-scheduler. Callers
 send a bearer token of the cluster in the header {TOKEN_HEADER}, or in Authorization if no proxy removes it. The
 responses name no pods of other namespaces, and show whether a card takes the pod, but not how full the card is.
@@ -69,11 +74,12 @@ def document() -> dict[str, Any]:
     types = (
         *(Simulation, AllocationView, QueuesView, QuotasView, Explanation, NamespaceShares, Version, Failure),
         *(ConsolidationExplanation, ConsolidationProgress, GangsView, CapacityView),
-        *(AdjustmentQuestion, AdjustmentAnswer),
+        *(UsageView, AdjustmentQuestion, AdjustmentAnswer),
+        *(PodReference, AssignedNumber),
     )
     references, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     simulation, allocation, queues, quotas, explanation, shares, version, failure, *others = references
-    moves, progress, gangs, capacity, *adjustment = others
+    moves, progress, gangs, capacity, usage, *adjustment, pod_reference, assigned = others
     common = {
         "401": _text("The request has neither a client certificate nor a bearer token."),
         "403": {
@@ -125,7 +131,7 @@ def document() -> dict[str, Any]:
                     "operationId": "simulateSchedule",
                     "summary": "Simulate the creation of a pod now.",
                     "parameters": [node],
-                    "requestBody": {"required": True, "content": {_JSON: manifest, "application/yaml": manifest}},
+                    "requestBody": {"required": True, "content": {_JSON: manifest, YAML: manifest}},
                     "responses": {
                         "200": _json("The decision, also if the pod would not be scheduled.", simulation),
                         "400": _json("The body is not a Pod, or not a List of one Pod and valid claims.", failure),
@@ -137,6 +143,7 @@ def document() -> dict[str, Any]:
             },
             ADJUST: {"post": _adjust(adjustment, failure, common)},
             ADJUSTMENT: {"post": _adjust_own(adjustment, failure, namespaced, namespace)},
+            **assignment_document.paths(pod_reference, assigned, failure, common=namespaced, json=_json),
             ALLOCATION: {
                 "get": {
                     "operationId": "readAllocation",
@@ -177,7 +184,7 @@ def document() -> dict[str, Any]:
                     "operationId": "countPods",
                     "summary": "Count how many more pods like one still fit, and what is stranded.",
                     "parameters": [shapes_of],
-                    "requestBody": {"required": True, "content": {_JSON: manifest, "application/yaml": manifest}},
+                    "requestBody": {"required": True, "content": {_JSON: manifest, YAML: manifest}},
                     "responses": {**counts_of_pod, **common},
                 },
             },
@@ -215,14 +222,14 @@ def document() -> dict[str, Any]:
                     "operationId": "simulateOwnPod",
                     "summary": "Simulate the creation of a pod for users who may create pods in its namespace.",
                     "parameters": [namespace, one_node],
-                    "requestBody": {"required": True, "content": {_JSON: manifest}},
+                    "requestBody": {"required": True, "content": {_JSON: manifest, YAML: manifest}},
                     "responses": {
                         "200": _json("The decision, also if the pod would not be scheduled.", simulation),
                         "400": _json(
                             "The body is not a Pod of this namespace, a claim is not valid, or node is repeated.",
                             failure,
                         ),
-                        "413": _json("The body is larger than 256 KiB.", failure),
+                        "413": _json("The body is larger than 256 KiB, in YAML 16 KiB.", failure),
                         "422": _json("Another scheduler would place the pod.", failure),
                         **namespaced,
                     },
@@ -263,7 +270,7 @@ def document() -> dict[str, Any]:
                     "operationId": "countOwnPods",
                     "summary": "Count how many more pods like one fit for users who may create pods in its namespace.",
                     "parameters": [namespace],
-                    "requestBody": {"required": True, "content": {_JSON: manifest}},
+                    "requestBody": {"required": True, "content": {_JSON: manifest, YAML: manifest}},
                     "responses": {**counts_of_pod, **namespaced},
                 },
             },
@@ -276,6 +283,21 @@ def document() -> dict[str, Any]:
                         "200": _json("The nodes and cards with pods of the namespace.", shares),
                         **namespaced,
                     },
+                }
+            },
+            paths.USAGE: {
+                "get": {
+                    "operationId": "readOwnUsage",
+                    "summary": "Show what the pods of a namespace really use for users who may list pods in it.",
+                    "parameters": [namespace],
+                    "responses": {"200": _json("The last measurements.", usage), **namespaced},
+                }
+            },
+            paths.CLUSTER_USAGE: {
+                "get": {
+                    "operationId": "readUsage",
+                    "summary": "Show what all pods and cards really use for users who may list pods everywhere.",
+                    "responses": {"200": _json("The last measurements.", usage), **namespaced},
                 }
             },
             paths.QUEUES: {

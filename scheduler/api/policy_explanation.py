@@ -3,6 +3,7 @@
 from typing import Final
 
 from allocation.constraints import Constraints
+from allocation.node_isolation import UNDIVIDED
 from scheduler.api.explanation_types import Policy
 from scheduler.gpu_requirements import GpuRequirements
 
@@ -59,7 +60,9 @@ def _node_policy(requirements: GpuRequirements, *, counts_stranded: bool) -> str
     has_sets = any(container.count > 1 for container in requirements.request.gpu_containers)
     if constraints.topology is not None and constraints.topology.ranks_nodes and has_sets:
         rules.insert(0, "the bandwidth of the best free set of cards")
-    return ", then ".join(rules)
+    isolation = constraints.isolation
+    demanded = f"; only nodes that can enforce its limits by {isolation}" if isolation in UNDIVIDED else ""
+    return ", then ".join(rules) + demanded
 
 
 def _card_policy(constraints: Constraints) -> str:

@@ -21,6 +21,7 @@ from scheduler.api import (
     queue_view,
     quota_view,
     simulation,
+    usage_view,
 )
 from scheduler.api.adjustment_types import AdjustmentAnswer
 from scheduler.api.allocation_view import AllocationView
@@ -35,7 +36,9 @@ from scheduler.api.queue_types import QueuesView
 from scheduler.api.quota_types import QuotasView
 from scheduler.api.request_body import Manifests
 from scheduler.api.simulation_types import Simulation
+from scheduler.api.usage_types import UsageView
 from scheduler.cycle.cycle import SchedulingCycle
+from scheduler.measurements.use_of_shares import UseOfShares
 from scheduler.objects import Pod
 
 
@@ -46,13 +49,18 @@ class Queries(msgspec.Struct, frozen=True):
         cycle: the scheduling cycle, with the state.
         evictions: what evicts pods.
         pods: all pods.
-        waits_for_gang: returns why a pod waits because of its gang, or an empty string; in extender mode.
+        use: what pods really use of their cards; None if it is not read.
+        waits_for: returns why a pod of kube-scheduler waits whatever the nodes have: for others of its gang, or for a
+            kube-scheduler that runs; or an empty string.
+        expansion: returns what is done to bring a node for a pod, given by UID, or an empty string.
     """
 
     cycle: SchedulingCycle
     evictions: Evictions
     pods: Informer[Pod]
-    waits_for_gang: Callable[[Pod], str] = lambda _: ""
+    waits_for: Callable[[Pod], str] = lambda _: ""
+    use: UseOfShares | None = None
+    expansion: Callable[[str], str] = lambda _: ""
 
     def explain(
         self, namespace: str, name: str, *, rehearsed: Rehearsed = None, cards_of: Collection[str] | None = None
@@ -64,14 +72,14 @@ class Queries(msgspec.Struct, frozen=True):
         pod = self.pods.get(name, namespace)
         if pod is None:
             return None
-        why = self.waits_for_gang(pod)
+        why = self.waits_for(pod)
         if why:
-            return explanation.of_gang(self.cycle.state, pod, why)
-        return (
-            yield from explanation.explain(
-                self.cycle, pod, evictions=self.evictions, rehearsed=rehearsed, cards_of=cards_of
-            )
+            return explanation.of_external(self.cycle.state, pod, why)
+        explained = yield from explanation.explain(
+            self.cycle, pod, evictions=self.evictions, rehearsed=rehearsed, cards_of=cards_of
         )
+        note = self.expansion(pod.uid) if explained.outcome == "waits" else ""
+        return msgspec.structs.replace(explained, hints=(*explained.hints, note)) if note else explained
 
     def is_rehearsed(self, namespace: str, name: str) -> bool:
         """Whether the explanation of a pod needs `rehearse`."""
@@ -152,6 +160,10 @@ class Queries(msgspec.Struct, frozen=True):
         """
         state = self.cycle.state
         return gang_view.view(state, gang_view.published(state), namespace=namespace, name=name, after=after)
+
+    def usage(self, namespace: str = "") -> Steps[UsageView]:
+        """Return what the pods of a namespace really use of their cards, or all pods and processes."""
+        return usage_view.view(self.use, self.cycle.state.ledger, self.pods, namespace=namespace)
 
     def queues(self) -> QueuesView:
         """Return the queues: what each has, is entitled to, and waits for."""

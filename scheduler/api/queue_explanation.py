@@ -1,6 +1,6 @@
 """Explains which queue a pod belongs to, which pods come before it, and what to do if its queue takes no pods."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, Literal
 
 from allocation import names
@@ -44,12 +44,12 @@ def queue(state: ClusterState, pod: Pod) -> PodQueue | None:
         rank=len(before) + 1 if position is not None else 0,
         waiting=len(order),
         ahead=_ahead(state, standings, order[position], before) if position is not None else None,
-        waits_for="" if is_placed else waits_for(state, key, state.queue.demands()),
+        waits_for="" if is_placed else waits_for(state, key, state.queue.demands),
         is_behind_first=fair_share.is_strict(key) and any(each.key == key for each in before),
     )
 
 
-def waits_for(state: ClusterState, key: QueueKey, demands: Iterable[WaitingDemand]) -> str:
+def waits_for(state: ClusterState, key: QueueKey, demands: Mapping[QueueKey, WaitingDemand]) -> str:
     """Return the GpuQueue of a higher tier for which a queue waits; empty if for none.
 
     `demands` are what the pods of all queues require that wait for cards or nodes to become free.

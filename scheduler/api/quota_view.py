@@ -49,7 +49,7 @@ def _of_resource_quota(
     namespace: str, name: str, hard: Mapping[str, str], *, use: Use, settings: AllocationSettings
 ) -> QuotaView:
     limits = quota.limits({name: hard}, settings).limits
-    uses = tuple(sorted(quota_use.of_limits(limits, use), key=lambda each: each.resource))
+    uses = tuple(sorted(quota_use.of_limits(limits, use.at_limits()), key=lambda each: each.resource))
     return QuotaView(
         kind="ResourceQuota",
         namespace=namespace,

@@ -9,10 +9,11 @@ _MOST: Final = 1024
 
 
 class TtlCache(Generic[T]):
-    """Values by key, each for a limited time. Holds at most 1,024 values: one more clears the cache first."""
+    """Values by key, each for a limited time. Holds a limited number of values: one more clears the cache first."""
 
-    def __init__(self, seconds: float, *, clock: Callable[[], float]) -> None:
+    def __init__(self, seconds: float, *, clock: Callable[[], float], most: int = _MOST) -> None:
         self._seconds = seconds
+        self._most = most
         self._clock = clock
         self._values: dict[bytes, tuple[float, T]] = {}
 
@@ -23,6 +24,6 @@ class TtlCache(Generic[T]):
 
     def put(self, key: bytes, value: T) -> None:
         """Keep `value` from now on."""
-        if len(self._values) >= _MOST:
+        if len(self._values) >= self._most:
             self._values.clear()
         self._values[key] = (self._clock() + self._seconds, value)

@@ -174,7 +174,13 @@ def allocation_annotations(chosen: Scheduled, *, unix_seconds: int, delivery: De
     if chosen.allocation is None:
         return {}
     return {
-        **environment.annotations(chosen.allocation, delivery, visible_as=chosen.visible_as, fabric=chosen.fabric),
+        **environment.annotations(
+            chosen.allocation,
+            delivery,
+            visible_as=chosen.visible_as,
+            fabric=chosen.fabric,
+            isolation=chosen.allocation.isolation,
+        ),
         **environment.hami_annotations(
             chosen.allocation, chosen.request, unix_seconds=unix_seconds, instances=chosen.instances
         ),

@@ -86,7 +86,8 @@ def handshake(chosen: Scheduled, *, unix_seconds: int) -> dict[str, str]:
     if chosen.allocation is None:
         return {}
     return {
-        names.HAMI_TO_ALLOCATE: hami.allocation_string(chosen.allocation, chosen.request),
+        # The plugin sets the limits of the containers by it; what is reserved is in HAMi's other annotation.
+        names.HAMI_TO_ALLOCATE: hami.allocation_string(chosen.allocation.at_limits(), chosen.request),
         names.HAMI_BIND_PHASE: "allocating",
         names.HAMI_BIND_TIME: str(unix_seconds),
         **{

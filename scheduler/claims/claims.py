@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -48,6 +48,14 @@ class Claims:
     def users(self, claim: GpuClaim) -> Collection[str]:
         """Return the UIDs of the pods that name a claim."""
         return tuple(self._users.get(_name(claim), ()))
+
+    def __iter__(self) -> Iterator[GpuClaim]:
+        """Iterate over the claims."""
+        return iter(tuple(self._claims.values()))
+
+    def pods(self, claim: GpuClaim) -> ClaimUsers | None:
+        """Return the pods that name a claim, or None if there are none of them."""
+        return self._users.get(_name(claim))
 
     def phases(self) -> Counter[Phase]:
         """Return the number of claims in each phase."""

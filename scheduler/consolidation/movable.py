@@ -8,7 +8,7 @@ import msgspec
 from allocation.allocation import Charge
 from allocation.errors import AllocationError
 from allocation.fairness.queue_spec import QueueKey
-from allocation.names import CONSTRAINT_KEYS, EVICTABLE, SHORT_KEYS
+from allocation.names import CONSTRAINT_KEYS, EVICTABLE, LIMITS, SHORT_KEYS
 from allocation.quota import Headroom
 from scheduler.gpu_requirements import GpuRequirements
 from scheduler.objects import Pod
@@ -19,7 +19,7 @@ from scheduler.state.cluster_state import ClusterState
 
 _RESTARTING: Final = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
 """The kinds whose pods are alike, so that another one does as well. A Job counts an eviction as a failure."""
-_ASKED: Final = CONSTRAINT_KEYS | SHORT_KEYS
+_ASKED: Final = CONSTRAINT_KEYS | SHORT_KEYS | {LIMITS}
 """The annotations that a pod has from its controller; the others were written with its Binding."""
 
 
@@ -106,11 +106,14 @@ class Movable:
         return MovablePod(eligible, replacement, requirements, headroom, reservation.charges)
 
     def _comes_back(self, pod: Pod) -> bool:
-        """Whether this scheduler will place another pod when this one is gone."""
+        """Whether this scheduler will choose the node of another pod when this one is gone."""
         controller, said = pod.metadata.controller, pod.metadata.annotations.get(EVICTABLE)
-        if controller is None or said == "false" or not self._state.is_ours(pod) or pod.excess:
+        if controller is None or said == "false" or not self._is_placed_here(pod):
             return False
         return controller.kind in _RESTARTING or said == "true"
+
+    def _is_placed_here(self, pod: Pod) -> bool:
+        return self._state.is_ours(pod) and not self._state.is_external(pod) and not pod.excess
 
     def _is_protected(self, pod: Pod, account: QueueKey) -> bool:
         """Whether a pod ends already, must not be ended now, or may take too long for it; its queue pays for it."""

@@ -107,7 +107,7 @@ class Planner:
         return finish(case.plan(movable, rankings, most_moves=len(plan.moves)))
 
     def _requirements(self, pod: Pod) -> GpuRequirements | NoPlan:
-        field = self.state.requirements.unsupported(pod)
+        field = self.state.unsupported(pod)
         if pod.excess or field:
             return NoPlan("it is held until it changes")
         try:

@@ -21,6 +21,7 @@ from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable, hel
 from scheduler.cycle.search import Attempt, Case, Search
 from scheduler.cycle.selection import select
 from scheduler.filters import unsupported_fields
+from scheduler.filters.node_filter import NodeFilter
 from scheduler.gpu_requirements import GpuRequirements, WaitingPodError
 from scheduler.objects import Pod
 from scheduler.scoring.node_scorer import NodeScorer
@@ -53,6 +54,8 @@ class SchedulingCycle:
             scorer=scorer,
         )
         self._search = Search(state, scorer=scorer, fast_path=self._fast_path)
+        # Without volumes: kube-scheduler has bound them just before, which this process may not have seen yet.
+        self._offered_node_filter = NodeFilter(state.node_cache) if state.has_queue else None
 
     def may_fit(self, kind: Hashable) -> bool:
         """Return False if no node takes any pod of a kind, as far as that is known without a decision."""
@@ -74,8 +77,9 @@ class SchedulingCycle:
             if isinstance(requirements, Unschedulable):
                 return requirements
             before, headroom = changes.state, self._headroom(pod)
+            creates = creates_instances and not self.state.is_external(pod)
             attempt = yield from self._search.find(
-                Case(pod, requirements, headroom, explain, creates_instances=creates_instances)
+                Case(pod, requirements, headroom, explain, creates_instances=creates)
             )
             if queue.pod(pod.uid) is not queued:
                 return None
@@ -93,7 +97,7 @@ class SchedulingCycle:
         requirements, headroom = self.requirements(pod), self._headroom(pod)
         if isinstance(requirements, Unschedulable):
             return Attempt(requirements)
-        case = Case(pod, requirements, headroom)
+        case = Case(pod, requirements, headroom, creates_instances=not self.state.is_external(pod))
         attempt = yield from self._search.find(case)
         evaluated = attempt.evaluation
         if evaluated is None:
@@ -117,21 +121,34 @@ class SchedulingCycle:
     def reserve_on(self, pod: Pod, node: str) -> ScheduleResult:
         """Choose cards for `pod` on the `node` that kube-scheduler chose, and reserve them.
 
-        kube-scheduler has evaluated the node in every other respect.
+        kube-scheduler has evaluated the node in every other respect. Where the loop schedules as well, that is done
+        again: kube-scheduler does not know of the pods that are being bound, nor of what is held for others.
         """
         requirements = self._read(pod)
         if isinstance(requirements, Unschedulable):
             return requirements
         own, lower, headroom = lifts.own(self.state, pod), lifts.lower(self.state, pod), self._headroom(pod)
-        evaluated = evaluation.evaluate_node(self.state, requirements, node, headroom, lift=own)
-        if not evaluated.scores and lower:
-            again = evaluation.evaluate_node(self.state, requirements, node, headroom, lift=own | lower)
-            evaluated = again if again.scores else evaluated
+        result = self._reserve_lifting(own, pod, requirements, node, headroom)
+        if isinstance(result, Scheduled) or not lower:
+            return result
+        again = self._reserve_lifting(own | lower, pod, requirements, node, headroom)
+        return again if isinstance(again, Scheduled) else result
+
+    def _reserve_lifting(
+        self, lift: Lift, pod: Pod, requirements: GpuRequirements, node: str, headroom: Headroom
+    ) -> ScheduleResult:
+        """Reserve cards of a node, and give up what is lifted, if the node takes the pod without it."""
+        if self._offered_node_filter is not None:
+            nodes = finish(self._offered_node_filter.filter(pod, (node,), without=lift))
+            for rejection in nodes.rejections.values():
+                note = f"{node}: {rejection.coded_text}"
+                return Unschedulable(note, frozenset({rejection.code.value}), path="single_node")
+        evaluated = evaluation.evaluate_node(self.state, requirements, node, headroom, lift=lift)
         return self._assume(pod, finish(select(self.state, evaluated, path="single_node")), evaluated.lift)
 
     def requirements(self, pod: Pod) -> GpuRequirements | Unschedulable:
         """Return the GPU requirements of a pod, or the reason why it is held."""
-        field = self.state.requirements.unsupported(pod) if self.state.has_queue and not pod.excess else ""
+        field = self.state.unsupported(pod) if not pod.excess else ""
         if field:
             return held(unsupported_fields.remedy(field))
         return self._read(pod)

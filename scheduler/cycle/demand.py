@@ -35,6 +35,7 @@ def amounts(state: ClusterState, pod: Pod, requirements: GpuRequirements) -> Amo
         cards.memory_mib,
         cards.cores,
         cards.cards,
+        cards.tflops,
         node.get(resources.CPU, 0),
         node.get(resources.MEMORY, 0),
     )

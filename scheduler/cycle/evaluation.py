@@ -221,8 +221,10 @@ def _evaluate_fixed(
     rejections = {**{name: elsewhere for name in nodes if name != fixed.node}, **rejected_nodes}
     if fixed.node not in nodes:
         return Evaluation(requirements, {}, rejections)
+    isolation = requirements.request.isolation
+    fixed = static_allocation.isolated(fixed, isolation)
     cost = charges(fixed, requirements.request)
-    own_rejection = static_allocation.rejection(fixed, cost, ledger)
+    own_rejection = static_allocation.rejection(fixed, cost, ledger, isolation=isolation)
     if own_rejection is not None:
         return Evaluation(requirements, {}, {**rejections, fixed.node: own_rejection})
     return Evaluation(requirements, {fixed.node: 0.0}, rejections, allocation=fixed, charges=cost)

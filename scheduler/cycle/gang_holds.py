@@ -76,14 +76,14 @@ def waiting_pods(state: ClusterState, gang: Gang) -> list[Pod]:
 def headroom_of(state: ClusterState, pod: Pod) -> Headroom | None:
     """Return what the quotas leave to a pod beside what is held for others of its gang; None if not one pod."""
     gang = state.gangs.of(pod.uid)
-    headroom = state.requirements.headroom(pod)
     if gang is None:
-        return headroom
+        return state.requirements.headroom(pod)
     held = state.holds.of_others(gang.key, pod.uid)
+    headroom = state.requirements.headroom(pod, others=held.burst)
     pods_left = state.quotas.pods_left(pod.metadata.namespace), state.fair_share.pods_left(state.fair_share.key(pod))
     if any(left is not None and left - held.pods < 1 for left in pods_left):
         return None
-    return headroom.less(memory_mib=held.memory_mib, cores=held.cores, cards=held.cards)
+    return headroom.less(memory_mib=held.memory_mib, cores=held.cores, tflops=held.tflops, cards=held.cards)
 
 
 class GangHolds:
@@ -126,7 +126,7 @@ class GangHolds:
     ) -> Steps[NoPlace | None]:
         """Hold what the first pods need that have places, and return None; or return why too few have."""
         state, needed = self._state, gang.size - gang.placed
-        before = [hold for pod in pods if (hold := state.holds.of(pod.uid)) is not None]
+        before = [(hold, pod) for pod in pods if (hold := state.holds.of(pod.uid)) is not None]
         holds: list[Hold] = []
         left_out, searches = 0, itertools.count(1)
         is_kept = False
@@ -164,7 +164,7 @@ class GangHolds:
 
     def _free(self, pod: Pod) -> Steps[Place | None]:
         """Return a place for a pod that is free now; None if it fits nowhere."""
-        if pod.excess or self._state.requirements.unsupported(pod):
+        if pod.excess or self._state.unsupported(pod):
             return None
         try:
             requirements = self._state.requirements.unlimited(pod)
@@ -192,7 +192,7 @@ class GangHolds:
         self._state.holds.add(hold, pod)
         return hold
 
-    def _restore(self, holds: Sequence[Hold], before: Sequence[Hold]) -> None:
+    def _restore(self, holds: Sequence[Hold], before: Sequence[tuple[Hold, Pod]]) -> None:
         """Release what was held, and hold again what was held before for pods that still wait.
 
         Other pods may have been rejected meanwhile because of it, so they are tried again.
@@ -203,7 +203,4 @@ class GangHolds:
                 state.holds.release(hold.uid)
         if holds:
             state.queue.notify(ClusterEvent.POD_REMOVED)
-        for hold in before:
-            pod = state.queue.pod(hold.uid)
-            if pod is not None and state.holds.of(hold.uid) is None:
-                state.holds.add(hold, pod)
+        state.restore_holds(before)

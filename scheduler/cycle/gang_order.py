@@ -38,7 +38,7 @@ def blocks(state: ClusterState, gang: Gang) -> Steps[Sequence[str | None]]:
             yield
         value, row = _block(state, name, key), ledger.row(name)
         if value is not None and row is not None:
-            free[value] += sum(ledger.facts(row).memory_mib) - ledger.used_sums(row)[MEMORY]
+            free[value] += ledger.facts(row).capacity[MEMORY] - ledger.used_sums(row)[MEMORY]
     held = (hold.node for uid in gang.waiting if (hold := state.holds.of(uid)) is not None)
     first = next((value for node in held if (value := _block(state, node, key)) is not None), None)
     return list(dict.fromkeys((*(() if first is None else (first,)), *_most(free)))) or [""]

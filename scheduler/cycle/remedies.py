@@ -7,13 +7,14 @@ import numpy as np
 
 from allocation import names
 from allocation.constraints import Constraints
-from allocation.ledger.card_table import MEMORY
+from allocation.ledger.card_table import MEMORY, TFLOPS
 from allocation.ledger.ledger import Ledger
 from allocation.reasons import CardReason
-from allocation.request import PodRequest
+from allocation.request import MILLI_PER_TFLOP, ContainerRequest, PodRequest
 
 _NAMED: Final = 10
 """How many models one hint names."""
+_NO_INSTANCES: Final = f"a pod with {names.LIMITS} gets no MIG instance, whose size is fixed"
 _OF_KINDS: Final = frozenset({CardReason.ModeNotFit.name, CardReason.CardTypeMismatch.name})
 
 
@@ -24,10 +25,17 @@ def of(request: PodRequest, constraints: Constraints, *, ledger: Ledger, reasons
         hints.append(_types(constraints, ledger))
     if CardReason.CardInsufficientMemory.name in reasons:
         hints += _memory(request, constraints, ledger)
+    if CardReason.CardInsufficientTflops.name in reasons:
+        hints += _tflops(request, constraints, ledger)
     if CardReason.ExclusiveDeviceAllocateConflict.name in reasons and any(each.whole for each in request.containers):
         hints.append("an Exclusive GpuClaim gets only cards that no pod uses")
+    if CardReason.CardModeLocked.name in reasons:
+        hints.append(
+            f"the pod has isolation {request.isolation}, and pods of different isolations share no card"
+            " (allocation.isolation_policy is dynamic)"
+        )
     if constraints.card_kind != "any" and not _OF_KINDS.isdisjoint(reasons):
-        hints.append(_kind(constraints))
+        hints.append(_NO_INSTANCES if request.is_bursting else _kind(constraints))
     return tuple(hints)
 
 
@@ -41,13 +49,15 @@ def _count(request: PodRequest, constraints: Constraints, ledger: Ledger) -> Ite
     for container in request.gpu_containers:
         if container.count > largest > 0:
             yield (
-                f"{_asker(container.name, constraints)} asks for {container.count} cards of one node; the largest node"
+                f"{_asker(container, constraints)} asks for {container.count} cards of one node; the largest node"
                 f" in this cluster is {ledger.node(row)} with {largest}"
             )
 
 
-def _asker(container: str, constraints: Constraints) -> str:
-    return f"container {container}" if constraints.card_kind == "any" else "the GpuClaim"
+def _asker(container: ContainerRequest, constraints: Constraints) -> str:
+    """Return what says the amounts: only claims and limits above requests accept one kind of cards."""
+    of_pod = constraints.card_kind == "any" or container.memory_limit_mib or container.cores_limit
+    return f"container {container.name}" if of_pod else "the GpuClaim"
 
 
 def _types(constraints: Constraints, ledger: Ledger) -> str:
@@ -100,6 +110,24 @@ def _memory(request: PodRequest, constraints: Constraints, ledger: Ledger) -> It
     for container in request.gpu_containers:
         if container.memory_mib is not None and container.memory_mib > largest:
             yield (
-                f"{_asker(container.name, constraints)} asks for {container.memory_mib} MiB of one card; the largest"
+                f"{_asker(container, constraints)} asks for {container.memory_mib} MiB of one card; the largest"
                 f" card in this cluster has {largest} MiB{f' ({model})' if model else ''}"
             )
+
+
+def _tflops(request: PodRequest, constraints: Constraints, ledger: Ledger) -> Iterator[str]:
+    total = np.where(ledger.present, ledger.total[TFLOPS], 0)
+    if not total.size:
+        return
+    largest = int(total.max())
+    for container in request.gpu_containers:
+        if container.tflops > largest:
+            asked = f"asks for {container.tflops // MILLI_PER_TFLOP} TFLOPs of one card"
+            yield (
+                f"{_asker(container, constraints)} {asked}; the fastest card in this cluster has"
+                f" {largest // MILLI_PER_TFLOP}"
+            )
+    unknown = np.unique(ledger.kinds[ledger.present & (ledger.total[TFLOPS] == 0)]).tolist()
+    if unknown:
+        listed = _listed([ledger.kind_names[kind] for kind in unknown], with_modes=False)
+        yield f"the TFLOPs of {listed} are not known: set allocation.models in the configuration"

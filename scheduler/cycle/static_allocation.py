@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from allocation.allocation import Allocation, Charge
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import NodeInventory
+from allocation.isolation import Isolation
 from allocation.ledger.ledger import Ledger
 from allocation.names import ALLOCATION
+from allocation.placement import node_places
 from allocation.placement.rejection import Rejection, of_node
 from allocation.reasons import NodeReason, NodeRejection
 
@@ -16,12 +20,29 @@ def elsewhere(fixed: Allocation) -> Rejection:
     return _mismatch(f"static allocation is for node {fixed.node}")
 
 
-def rejection(fixed: Allocation, cost: Iterable[Charge], ledger: Ledger) -> Rejection | None:
-    """Return the rejection by the node of the allocation, or None if `ledger` has there what it costs."""
+def isolated(fixed: Allocation, isolation: Isolation) -> Allocation:
+    """Return the allocation of a pod with an isolation, which the allocation itself need not name."""
+    return fixed if fixed.isolation is not Isolation.NONE else msgspec.structs.replace(fixed, isolation=isolation)
+
+
+def rejection(fixed: Allocation, cost: Iterable[Charge], ledger: Ledger, *, isolation: Isolation) -> Rejection | None:
+    """Return the rejection by the node of the allocation.
+
+    None if `ledger` has there what the allocation costs, and the node can enforce `isolation`, which is that of the
+    pod, from which the environment of its containers is derived.
+    """
+    if fixed.isolation is not isolation:
+        return _mismatch(f"annotation {ALLOCATION} has isolation {fixed.isolation}, and the pod has {isolation}")
     inventory = ledger.inventory(fixed.node)
     wrong = NodeReason.NodeUnregistered if inventory is None else _contradiction(fixed, inventory)
     if wrong:
         return _mismatch(f"static allocation on node {fixed.node}: {wrong}")
+    if inventory is not None and (lacking := inventory.isolation.rejection(isolation)):
+        return of_node(NodeRejection(NodeReason.IsolationUnavailable, lacking, resolvable=False))
+    row = ledger.row(fixed.node)
+    full = node_places.rejection(ledger, row) if row is not None else None
+    if full is not None:
+        return full
     try:
         ledger.check(fixed.node, cost)
     except AllocationError as error:

@@ -12,6 +12,7 @@ from allocation.errors import AllocationError
 from allocation.ledger import ledger_view
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
+from allocation.models import rated
 from allocation.names import HAMI_REGISTER, HAMI_SCORES
 from allocation.placement import rejection
 from allocation.placement.block_max import INFEASIBLE
@@ -21,6 +22,7 @@ from allocation.steps import Steps
 from scheduler import objects
 from scheduler.cycle import evaluation, messages
 from scheduler.cycle.lifts import NO_LIFT, Lift
+from scheduler.expansion import template
 from scheduler.extender.wire import Args, FilterResult, HostPriority, NodeMeta, Pod, nodes_result
 from scheduler.gpu_requirements import GpuRequirements, WaitingPodError
 from scheduler.state import inventories
@@ -168,11 +170,11 @@ def _parts(
     existing = [name for name in names if name not in templates] if templates else names
     yield _Part(existing, view, state.rejected_nodes.of(requirements, without=lift))
     if templates:
-        ledger, unreadable = _empty_nodes(templates.values())
+        ledger, unreadable = _empty_nodes(templates.values(), state.settings.models)
         yield _Part(list(templates), LedgerView(ledger), unreadable)
 
 
-def _empty_nodes(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, Rejection]]:
+def _empty_nodes(nodes: Iterable[NodeMeta], models: Mapping[str, int]) -> tuple[Ledger, dict[str, Rejection]]:
     """Return a ledger of nodes that do not exist yet, from their register annotations, and the unreadable ones.
 
     An autoscaler copies such a node from an existing one with the UUIDs of its cards, but new cards have new UUIDs.
@@ -184,11 +186,8 @@ def _empty_nodes(nodes: Iterable[NodeMeta]) -> tuple[Ledger, dict[str, Rejection
         if text is None:
             continue
         try:
-            inventory = inventories.read(node.name, text, annotations.get(HAMI_SCORES, ""))
+            inventory = rated(inventories.read(node.name, text, annotations.get(HAMI_SCORES, "")), models)
+            ledger.set_node(template.new_cards(inventory, node.name))
         except AllocationError as error:
             unreadable[node.name] = rejection.of_node(inventories.refused(error))
-            continue
-        cards = enumerate(inventory.cards)
-        renamed = tuple(msgspec.structs.replace(card, uuid=f"new/{node.name}/{place}") for place, card in cards)
-        ledger.set_node(msgspec.structs.replace(inventory, cards=renamed))
     return ledger, unreadable

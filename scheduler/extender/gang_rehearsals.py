@@ -120,7 +120,7 @@ class GangRehearsals:
     async def _rehearse(self, gang: Gang) -> tuple[Plan, float]:
         """Return a plan, empty for a gang that fits nowhere, and how many seconds that took."""
         pacer = Pacer()
-        async with self.alone, self._state.turn:
+        async with self.alone, self._state.decision, self._state.turn:
             waiting = tuple(gang.waiting.values())
             entries = [WaitingPod(pod, pod.uid) for pod in waiting]
             with self._metrics.gang_seconds.time():

@@ -314,7 +314,7 @@ class Gathering:
         """Let the gangs come first of which an earlier leader has bound some pods only; kube-scheduler has the rest."""
         nodes = tuple(self._state.ledger.nodes)
         for gang in sorted(self._state.gangs, key=lambda gang: gang.key):
-            if gang.is_partial and gang.is_complete:
+            if gang.is_partial and gang.is_complete and all(map(self._state.is_external, gang.waiting.values())):
                 self._turns.add(gang.key)
                 for pod in gang.waiting.values():
                     self._rejected.note(pod, nodes, since=-1)

@@ -8,7 +8,7 @@ the status of a pod as soon as one of the nodes that rejected the pod takes it.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from allocation.names import RETRY
@@ -40,11 +40,16 @@ class Retries:
         *,
         rejected: RejectedPods,
         fits: Callable[[WaitingPod], Awaitable[tuple[bool, float]]],
+        renewed: Callable[[], Iterable[str]],
     ) -> None:
-        """Look at the pods `rejected`; `fits` returns whether a node takes a pod, and how long that took."""
+        """Look at the pods `rejected`; `fits` returns whether a node takes a pod, and how long that took.
+
+        `renewed` returns the UIDs of the pods for which time has passed that had to pass.
+        """
         self._fenced = fenced
         self._rejected = rejected
         self._fits = fits
+        self._renewed = renewed
 
     async def run(self) -> None:
         """Look until cancelled, or until this replica is not trusted any more."""
@@ -54,6 +59,7 @@ class Retries:
 
     async def look(self) -> None:
         """Retry the pods that fit now; those that the budget does not reach come first next time."""
+        self._rejected.wake(self._renewed())
         seconds, writes = 0.0, 0
         for each in self._rejected.changed():
             has_fit, spent = await self._fits(each)

@@ -8,7 +8,8 @@ tries again. Only pods of a gang wait in `/bind`, for the others of their gang (
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TypeVar
 
 from allocation.errors import AllocationError
@@ -25,6 +26,7 @@ from scheduler.extender.errors import RefusedError
 from scheduler.extender.gathering import Gathering
 from scheduler.extender.offered_pods import OfferedPods
 from scheduler.extender.preemption_wire import PreemptionArgs, PreemptionResult
+from scheduler.extender.refused_nodes import RefusedNodes
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.extender.wire import Args, BindingArgs, FilterResult, HostPriority
 from scheduler.filters import gang_block
@@ -71,9 +73,15 @@ class Extender:
         self._chooser = chooser
         self._gathering = gathering
         self._is_trusted = is_trusted
+        self._refused = RefusedNodes(state.ledger, clock=state.queue.clock)
         self._is_open = False
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self._waited_at = -math.inf
+
+    @property
+    def _alone(self) -> AbstractAsyncContextManager[object]:
+        """What is held, with the lock of rehearsals, so that the loop does not reserve a gang meanwhile."""
+        return self._state.turn if self._state.has_queue else nullcontext()
 
     @property
     def is_trusted(self) -> bool:
@@ -111,17 +119,18 @@ class Extender:
             pod, since = await self._pods.with_gang(args.pod.metadata), self._rejected.changes
             # Templates of nodes are for autoscalers, which ask about one pod; objects of nodes may be.
             is_simulation = any(node.metadata.name not in self._state.node_cache for node in args.nodes)
-            why = "" if pod is None or is_simulation else await self._gathering.admit(pod, starts=not args.nodes)
+            is_alone = pod is None or is_simulation or not self._state.is_external(pod)
+            why = "" if pod is None or is_alone else await self._gathering.admit(pod, starts=not args.nodes)
             result = filtering.reject(args, why) if why else await self._evaluated(self._filter(pod, args), Pacer())
             if pod is None and not result.has_node:
                 pod = await self._pods.known(args.pod.metadata)
-            if pod is not None:
+            if pod is not None and self._state.is_external(pod):
                 self._rejected.note(pod, None if result.has_node else tuple(filtering.node_names(args)), since=since)
             return result
 
     async def _evaluated(self, steps: Steps[T], pacer: Pacer) -> T:
         """Return the result of `steps`, during which no gang is rehearsed."""
-        async with self._gathering.rehearsals.alone:
+        async with self._gathering.rehearsals.alone, self._alone:
             return await pacer.run(steps)
 
     def _filter(self, pod: Pod | None, args: Args) -> Steps[FilterResult]:
@@ -131,8 +140,8 @@ class Extender:
         """
         if pod is None:
             return (yield from self._filter_nodes(pod, args))
-        planned = self._gathering.planned(pod)
-        if planned:
+        planned, refused = self._gathering.planned(pod), self._refused.of(pod)
+        if planned and planned not in refused:
             result = yield from self._filter_nodes(pod, filtering.among(args, (planned,)))
             if result.has_node:
                 others = (name for name in filtering.node_names(args) if name != planned)
@@ -145,8 +154,12 @@ class Extender:
                 rejection = block.rejection(nodes[name]) if name in nodes else None
                 if rejection is not None:
                     outside[name] = rejection.message
-            args = filtering.among(args, set(filtering.node_names(args)) - outside.keys())
+        names = set(filtering.node_names(args))
+        refused = {name: why for name, why in refused.items() if name in names and name not in outside}
+        if outside or refused:
+            args = filtering.among(args, names - outside.keys() - refused.keys())
         result = yield from self._filter_nodes(pod, args)
+        result.failed_nodes.update(refused)
         result.failed_and_unresolvable_nodes.update(outside)
         return result
 
@@ -176,7 +189,11 @@ class Extender:
 
     def waits_for_gang(self, pod: Pod) -> str:
         """Return why a pod waits because of its gang, or an empty string."""
-        return self._gathering.why(pod)
+        return self._gathering.why(pod) if self._state.is_external(pod) else ""
+
+    def renewed(self) -> Iterable[str]:
+        """Return the UIDs of pods that a node may take again to which they could not be bound some time ago."""
+        return self._refused.forget_ended()
 
     async def filter_by_news(self, args: Args) -> FilterResult:
         """Return the nodes that take the pod, after a short wait for pod deletions if none does.
@@ -245,12 +262,13 @@ class Extender:
         if args.node not in self._state.node_cache:
             raise RefusedError(f"the cluster has no node {args.node}")
         pod = await self._pods.to_bind(args)
-        async with self._gathering.rehearsals.alone:
+        async with self._gathering.rehearsals.alone, self._alone:
             binding = self._reserve(pod, args.node)
 
         async def bind() -> None:
             result = await binding
             if result.outcome is not Outcome.BOUND:
+                self._refused.note(pod, args.node, result.note)
                 raise RefusedError(f"pod {pod} was not bound to {args.node}: {result.outcome.value}: {result.note}")
 
         task = self._under_way[pod.uid] = asyncio.create_task(bind())
@@ -274,6 +292,7 @@ class Extender:
             self._metrics.decisions.labels("unschedulable").inc()
             fields = {"pod": str(pod), "uid": pod.uid, "outcome": "unschedulable", "node": node}
             log.info("pod %s is not bound to %s: %s", pod, node, decision.note, extra=fields)
+            self._refused.note(pod, node, decision.note)
             raise RefusedError(f"pod {pod}: {decision.note}")
         if turn is not None:
             return self._gathering.join(turn, pod, decision)

@@ -1,7 +1,7 @@
 """What there is to share: the usable cards, and the CPU and memory of their nodes."""
 
 from allocation.fairness.shares import NOTHING, Amounts, added, subtracted
-from allocation.ledger.card_table import CORES, MEMORY, SLOTS
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS, TFLOPS
 from allocation.ledger.ledger import Ledger
 from allocation.steps import Steps
 from scheduler.filters import resources
@@ -59,6 +59,7 @@ class Capacity:
             return NOTHING
         facts, allocatable = self._ledger.facts(row), self._node_cache.allocatable.get(name, {})
         usable = [place for place, is_usable in enumerate(facts.usable) if is_usable]
-        of_cards = (facts.memory_mib, facts.cores, facts.slots)
-        memory, cores, slots = (sum(of_cards[each][place] for place in usable) for each in (MEMORY, CORES, SLOTS))
-        return memory, cores, slots, allocatable.get(resources.CPU, 0), allocatable.get(resources.MEMORY, 0)
+        memory, cores, slots, tflops = (
+            sum(facts.total[each][place] for place in usable) for each in (MEMORY, CORES, SLOTS, TFLOPS)
+        )
+        return memory, cores, slots, tflops, allocatable.get(resources.CPU, 0), allocatable.get(resources.MEMORY, 0)

@@ -4,13 +4,15 @@ Without GpuQueues, all queues have the same rank. Use counts in any case, so tha
 soon as the first one is created.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import takewhile
 
 from allocation import names, quota
 from allocation.fairness import desired, shares
 from allocation.fairness.desired import Demand
 from allocation.fairness.queue_spec import QueueKey
-from allocation.fairness.shares import NOTHING, Amounts, Share, added, dominant
+from allocation.fairness.shares import Amounts, Share, added, dominant
 from allocation.ledger.ledger import Ledger
 from allocation.quota import UNLIMITED, Headroom
 from allocation.reasons import PodReason
@@ -181,7 +183,7 @@ class FairShare:
         if not limit.is_limited:
             return UNLIMITED
         use = self.use.of(key, without=without)
-        return limit.less(memory_mib=use.memory_mib, cores=use.cores, cards=use.cards)
+        return limit.less(memory_mib=use.memory_mib, cores=use.cores, tflops=use.tflops, cards=use.cards)
 
     # ---- order -----------------------------------------------------------------------------------------------------
 
@@ -214,30 +216,42 @@ class FairShare:
         """Whether the younger pods of a queue wait behind the first one."""
         return key.name in self._strict
 
-    def is_blocked(self, key: QueueKey, waiting: Iterable[WaitingDemand]) -> bool:
+    def is_blocked(self, key: QueueKey, waiting: Mapping[QueueKey, WaitingDemand]) -> bool:
         """Whether a queue of a higher tier has less than is desired for it, and pods among those `waiting`."""
         return self.blocker(key, waiting) is not None
 
-    def blocker(self, key: QueueKey, waiting: Iterable[WaitingDemand]) -> QueueKey | None:
-        """Return a queue of a higher tier that has less than is desired for it, and pods among those `waiting`."""
+    def blocker(self, key: QueueKey, waiting: Mapping[QueueKey, WaitingDemand]) -> QueueKey | None:
+        """Return the first queue of a higher tier that has less than is desired for it, and pods among those `waiting`.
+
+        What is desired for the queues after it is not computed.
+        """
         tier = self.queues.spec(key).priority
         if tier >= self._highest_tier:
             return None
-        above = {each.key: each for each in waiting if self.queues.spec(each.key).priority > tier}
-        if not above:
+        if not any(self.queues.spec(each).priority > tier for each in waiting):
             return None
-        granted = desired.desired(self._demands(tier, above), self.capacity.total())
-        short = (each for each in above if desired.is_short(self.use.of(each).amounts, granted[each]))
+        granted = desired.desired(self._demands(tier, waiting), self.capacity.total())
+        short = (
+            each for each, grant in granted if each in waiting and desired.is_short(self.use.of(each).amounts, grant)
+        )
         return next(short, None)
 
-    def _demands(self, tier: int, waiting: Mapping[QueueKey, WaitingDemand]) -> Iterable[Demand]:
-        """Iterate over what the queues above a tier hold and wait for."""
-        for key in {*waiting, *self.use}:
-            spec, use = self.queues.spec(key), self.use.of(key)
-            if spec.priority > tier:
-                more = waiting.get(key) or WaitingDemand(key, NOTHING, 0)
-                amounts = added(use.amounts, more.amounts)
-                yield Demand(key, spec, self.queues.created(key), amounts, use.pods + more.pods)
+    def _demands(self, tier: int, waiting: Mapping[QueueKey, WaitingDemand]) -> Iterator[Demand]:
+        """Iterate over what the queues above a tier hold and wait for, in order of precedence."""
+        for key in self._above(tier, waiting):
+            spec, use, more = self.queues.spec(key), self.use.of(key), waiting.get(key)
+            if more is not None:
+                yield Demand(key, spec, added(use.amounts, more.amounts), use.pods + more.pods)
+            elif use.pods:
+                yield Demand(key, spec, use.amounts, use.pods)
+
+    def _above(self, tier: int, waiting: Collection[QueueKey]) -> Iterator[QueueKey]:
+        """Iterate over the queues above a tier, in order of precedence; others than GpuQueues are of tier 0."""
+        every: Iterable[QueueKey] = self.queues.by_precedence()
+        if tier < 0:
+            others = {key for key in (*waiting, *self.use) if self.queues.get(key) is None}
+            every = heapq.merge(every, sorted(others, key=self.queues.precedence), key=self.queues.precedence)
+        return takewhile(lambda key: self.queues.spec(key).priority > tier, every)
 
     def _changed(self, key: QueueKey) -> None:
         if self.queues:

@@ -1,9 +1,10 @@
 """The GpuQueues of the cluster, and which of them a pod belongs to."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from allocation import names
+from allocation.fairness.desired import Precedence, precedence
 from allocation.fairness.queue_spec import QueueKey, QueueSpec
 from allocation.reasons import PodReason
 from cluster.gpu_queue import GpuQueue
@@ -21,6 +22,8 @@ class GpuQueues:
         """Look up the labels of namespaces in `namespaces`."""
         self._namespaces = namespaces
         self._queues: dict[str, GpuQueue] = {}
+        self._by_precedence: list[QueueKey] = []
+        """All of them, or none if one has changed since."""
 
     def __bool__(self) -> bool:
         """Whether there is any: the first one switches fair sharing on."""
@@ -38,11 +41,13 @@ class GpuQueues:
         """Set the state of a queue; return whether its spec is new."""
         old = self._queues.get(queue.metadata.name)
         self._queues[queue.metadata.name] = queue
+        self._by_precedence = []
         return old is None or old.spec != queue.spec
 
     def drop(self, queue: GpuQueue) -> None:
         """Forget a queue; its pods keep their cards."""
         self._queues.pop(queue.metadata.name, None)
+        self._by_precedence = []
 
     def get(self, key: QueueKey) -> GpuQueue | None:
         """Return a queue; None for the own queue of a namespace, or one that does not exist."""
@@ -53,10 +58,16 @@ class GpuQueues:
         queue = self._queues.get(key.name)
         return queue.spec if queue is not None else _OWN
 
-    def created(self, key: QueueKey) -> str:
-        """Return when a queue was created; empty for the own queue of a namespace."""
+    def precedence(self, key: QueueKey) -> Precedence:
+        """Return the sort key of a queue among those of all tiers; a namespace's own queue has no age."""
         queue = self._queues.get(key.name)
-        return (queue.metadata.creation_timestamp or "") if queue is not None else ""
+        return precedence(key, self.spec(key), (queue.metadata.creation_timestamp or "") if queue is not None else "")
+
+    def by_precedence(self) -> Sequence[QueueKey]:
+        """Return all GpuQueues, the highest tier first, and of one tier the oldest."""
+        if not self._by_precedence:
+            self._by_precedence = sorted((QueueKey(name) for name in self._queues), key=self.precedence)
+        return self._by_precedence
 
     @property
     def named(self) -> Counter[str]:

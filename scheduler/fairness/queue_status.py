@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 from allocation import ineffective
-from allocation.request import MILLI_PER_PERCENT
+from allocation.request import MILLI_PER_PERCENT, MILLI_PER_TFLOP
 from allocation.settings import AllocationSettings
 from cluster.conditions import VALID, transition_time, validity
 from cluster.gpu_queue import GpuQueueStatus, QueueCondition
@@ -19,10 +19,10 @@ _WORDS: Final = {
 }
 
 
-def resource_names(settings: AllocationSettings) -> tuple[str, str, str, str, str]:
+def resource_names(settings: AllocationSettings) -> tuple[str, str, str, str, str, str]:
     """Return the names of the dimensions of a share."""
     names = settings.resources
-    return names.memory, names.cores, names.count, "cpu", "memory"
+    return names.memory, names.cores, names.count, names.tflops, "cpu", "memory"
 
 
 def dominant_resource(standing: Standing, settings: AllocationSettings) -> str:
@@ -31,10 +31,21 @@ def dominant_resource(standing: Standing, settings: AllocationSettings) -> str:
 
 
 def allocated(standing: Standing, settings: AllocationSettings) -> dict[str, int]:
-    """Return what the pods of a queue hold, in the units of a container, rounded up; CPU in thousandths."""
-    memory, cores, cards, cpu, bytes_ = standing.use.amounts
-    amounts = (-(-memory // settings.memory_factor), -(-cores // MILLI_PER_PERCENT), cards, cpu, bytes_)
-    return dict(zip(resource_names(settings), amounts, strict=True))
+    """Return what the pods of a queue hold, in the units of a container, rounded up; CPU in thousandths.
+
+    TFLOPs are left out where no pod has any, as on clusters whose models are not known.
+    """
+    memory, cores, cards, tflops, cpu, bytes_ = standing.use.amounts
+    of_cards = (
+        -(-memory // settings.memory_factor),
+        -(-cores // MILLI_PER_PERCENT),
+        cards,
+        -(-tflops // MILLI_PER_TFLOP),
+    )
+    amounts = dict(zip(resource_names(settings), (*of_cards, cpu, bytes_), strict=True))
+    if not tflops:
+        del amounts[settings.resources.tflops]
+    return amounts
 
 
 def desired(

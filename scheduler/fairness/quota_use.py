@@ -23,9 +23,9 @@ class LimitUse(msgspec.Struct, frozen=True):
     Attributes:
         resource: the name that users write, such as `nvidia.com/gpumem`; `pods` for the number of pods.
         limit: how much all pods together may hold, in units of the resource.
-        held: how much they hold: MiB, millicards, shares or pods. It may be more than the limit, which may have been
-            set later.
-        unit: MiB, millicards, shares or pods per unit of the resource.
+        held: how much they hold: MiB, millicards, thousandths of TFLOPs, shares or pods. It may be more than the limit,
+            which may have been set later.
+        unit: how much of `held` a unit of the resource is.
     """
 
     resource: str
@@ -72,15 +72,18 @@ class LimitUse(msgspec.Struct, frozen=True):
 
 
 def of_limits(limits: Limits, use: Use) -> Iterator[LimitUse]:
-    """Yield the use of the limits on memory, cores and cards."""
-    for limit, held in zip(limits, (use.memory_mib, use.cores, use.cards), strict=True):
+    """Yield the use of the limits on memory, cores, cards and TFLOPs."""
+    for limit, held in zip(limits, (use.memory_mib, use.cores, use.cards, use.tflops), strict=True):
         if limit is not None:
             yield LimitUse(limit.resource, limit.amount, held, limit.unit)
 
 
 def of_total(total: TotalQuota, use: Use, settings: AllocationSettings) -> tuple[LimitUse, ...]:
     """Return the use of each limit of a GpuQuota, by name; limits on resources that are not of cards have no effect."""
-    uses = [*of_limits(quota.of_object("GpuQuota", "", total.limits, settings).limits, use)]
+    uses = [
+        *of_limits(quota.of_object("GpuQuota", "", total.limits, settings).limits, use.at_limits()),
+        *of_limits(quota.of_requests("", total.requests, settings).limits, use),
+    ]
     if total.max_pods is not None:
         uses.append(LimitUse(PODS, total.max_pods, use.pods))
     return tuple(sorted(uses, key=lambda each: each.resource))

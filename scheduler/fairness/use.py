@@ -9,6 +9,7 @@ import msgspec
 
 from allocation.allocation import Charge
 from allocation.fairness.shares import NOTHING, Amounts
+from allocation.quota import Burst
 from allocation.steps import Steps
 
 if TYPE_CHECKING:  # the command line adds up uses without numpy, which the ledger needs
@@ -21,28 +22,55 @@ class Use(msgspec.Struct):
     """The sums over the pods of one owner.
 
     Attributes:
-        memory_mib: of cards, as are `cores` in millicards, and `cards` in shares, each of one card.
+        memory_mib: of cards, as are `cores` in millicards, `tflops` in thousandths, and `cards` in shares, each of one.
         cpu: of nodes in millicores, as is `memory_bytes`; 0 where they are not counted.
         pods: how many there are.
+        burst_memory_mib: what they may use of cards beyond what they hold, as are `burst_cores`.
     """
 
     memory_mib: int = 0
     cores: int = 0
     cards: int = 0
+    tflops: int = 0
     cpu: int = 0
     memory_bytes: int = 0
     pods: int = 0
+    burst_memory_mib: int = 0
+    burst_cores: int = 0
 
     @property
     def amounts(self) -> Amounts:
         """The sums by dimension."""
-        return self.memory_mib, self.cores, self.cards, self.cpu, self.memory_bytes
+        return self.memory_mib, self.cores, self.cards, self.tflops, self.cpu, self.memory_bytes
 
-    def add(self, charge: Charge, sign: int) -> None:
-        """Add what is charged to one card, or subtract it."""
-        self.memory_mib += sign * charge.memory_mib
-        self.cores += sign * charge.cores
-        self.cards += sign * charge.slots
+    def add(self, reservation: "Reservation", sign: int) -> None:
+        """Add what a pod holds of its cards, or subtract it."""
+        self.add_charges(reservation.charges, sign, tflops=reservation.tflops)
+
+    def add_charges(self, charges: Iterable[Charge], sign: int, *, tflops: int) -> None:
+        """Add what is charged, or subtract it; `tflops` are those of all `charges` (`Ledger.tflops`)."""
+        for charge in charges:
+            self.memory_mib += sign * charge.memory_mib
+            self.cores += sign * charge.cores
+            self.cards += sign * charge.slots
+            self.burst_memory_mib += sign * charge.burst_memory_mib
+            self.burst_cores += sign * charge.burst_cores
+        self.tflops += sign * tflops
+
+    @property
+    def burst(self) -> Burst:
+        """What the pods may use of cards beyond what they hold."""
+        return Burst(self.burst_memory_mib, self.burst_cores)
+
+    def at_limits(self) -> "Use":
+        """Return what the pods may use at most."""
+        return msgspec.structs.replace(
+            self,
+            memory_mib=self.memory_mib + self.burst_memory_mib,
+            cores=self.cores + self.burst_cores,
+            burst_memory_mib=0,
+            burst_cores=0,
+        )
 
 
 class CountedPod(msgspec.Struct, Generic[Owner], frozen=True):
@@ -84,8 +112,7 @@ class UseByOwner(Generic[Owner]):
         for uid in uids:
             reservation = self._ledger.reservation(uid)
             if reservation is not None and self.owner(uid) == owner:
-                for charge in reservation.charges:
-                    left.add(charge, -1)
+                left.add(reservation, -1)
         return left
 
     def owner(self, uid: str) -> Owner | None:
@@ -99,8 +126,8 @@ class UseByOwner(Generic[Owner]):
         if counted is None:
             return NOTHING
         use, reservation = Use(cpu=counted.cpu, memory_bytes=counted.memory_bytes), self._ledger.reservation(uid)
-        for charge in reservation.charges if reservation is not None else ():
-            use.add(charge, 1)
+        if reservation is not None:
+            use.add(reservation, 1)
         return use.amounts
 
     def snapshot(self) -> dict[str, CountedPod[Owner]]:
@@ -124,8 +151,8 @@ class UseByOwner(Generic[Owner]):
             use.pods += 1
             use.cpu += counted.cpu
             use.memory_bytes += counted.memory_bytes
-            for charge in reservation.charges if reservation is not None else ():
-                use.add(charge, 1)
+            if reservation is not None:
+                use.add(reservation, 1)
             yield
         return [
             (owner, actual.get(owner, Use()), expected[owner])
@@ -164,7 +191,5 @@ class UseByOwner(Generic[Owner]):
     def _follow(self, reservation: "Reservation", sign: int) -> None:
         counted = self._pods.get(reservation.uid)
         if counted is not None:
-            use = self._uses[counted.owner]
-            for charge in reservation.charges:
-                use.add(charge, sign)
+            self._uses[counted.owner].add(reservation, sign)
             self._on_change(counted.owner)

@@ -260,7 +260,7 @@ class NodeFilter:
             return _OTHER_NAME
         if node.spec.unschedulable and not requirements.tolerates_unschedulable:
             return _UNSCHEDULABLE
-        taint = selectors.untolerated_taint(spec, node)
+        taint = selectors.untolerated_taint(spec, node) if node.spec.taints else None
         if taint is not None:
             return _tainted(taint.key, taint.value)
         if not requirements.matches(node):

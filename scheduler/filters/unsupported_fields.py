@@ -35,13 +35,18 @@ A test compares this list and UNSUPPORTED with the fields of the API: a new fiel
 
 UNSUPPORTED: Final = frozenset({"resourceClaims", "schedulingGroup", "workloadRef"})
 """Fields that affect placement; pods that use them are held, but those of a PodGroup where PodGroups are read."""
+CLAIMS: Final = "spec.resourceClaims"
 _GROUP: Final = "spec.schedulingGroup"
+_REMEDIES: Final = {
+    CLAIMS: ", let such pods be handed over (allocation.resource_claims) and create this one again",
+    _GROUP: ", let PodGroups be read (gangs.pod_groups)",
+}
 
 
 def unsupported(spec: PodSpec, *, reads_pod_groups: bool) -> str:
     """Return a field of the pod that the loop does not evaluate, or an empty string."""
     if spec.resource_claims:
-        return "spec.resourceClaims"
+        return CLAIMS
     group = spec.scheduling_group
     if group is not None and not (reads_pod_groups and group.pod_group_name):
         return _GROUP
@@ -52,7 +57,7 @@ def unsupported(spec: PodSpec, *, reads_pod_groups: bool) -> str:
 
 def remedy(field: str) -> str:
     """Return the message for the owner of a pod that uses `field`."""
-    read = ", let PodGroups be read (gangs.pod_groups)" if field == _GROUP else ""
+    more = _REMEDIES.get(field, "")
     return (
-        f"{field} is not evaluated in loop mode; remove it{read}, or run the scheduler as an extender of kube-scheduler"
+        f"{field} is not evaluated in loop mode; remove it{more}, or run the scheduler as an extender of kube-scheduler"
     )

@@ -139,11 +139,7 @@ class GangCycle:
         finally:
             if not is_kept:
                 finish(self._forget(members))
-                for hold, pod in holds:
-                    # Of kube-scheduler's pods nothing here says which still wait; preemption ends their holds.
-                    waits = not state.has_queue or state.queue.pod(hold.uid) is not None
-                    if waits and state.holds.of(hold.uid) is None:
-                        state.holds.add(hold, pod)
+                state.restore_holds(holds)
 
     def _forget(self, members: list[tuple[E, Scheduled]]) -> Steps[None]:
         """Forget pods, the last one first, and remove them from the list."""

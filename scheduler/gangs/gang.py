@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeVar
 import msgspec
 
 from allocation.gang import MOST_MEMBERS, Declaration
+from allocation.names import HAND_OVER_NAME
 from scheduler.objects import Pod
 
 T = TypeVar("T")
@@ -96,6 +97,8 @@ class Gang:
         """What each of its PodGroups says, by the API group of the PodGroup."""
         self._leaving: set[str] = set()
         """The UIDs of the pods that have nodes and are being deleted: their successors wait for one another."""
+        self._handed_over: set[str] = set()
+        """The UIDs of the pods that the loop leaves to kube-scheduler."""
         self._declarations: dict[str, Declaration] = {}
         self._sizes: Counter[int] = Counter()
         self._blocks: Counter[str] = Counter()
@@ -163,9 +166,14 @@ class Gang:
 
     @property
     def unready(self) -> str:
-        """Why it cannot be decided now, whatever is free: others are being bound, or too few exist; empty if it can."""
+        """Why it cannot be decided now, whatever is free, such as that too few of its pods exist; empty if it can."""
         if self.is_committing:
             return f"others of gang {self.key} are being bound"
+        if 0 < len(self._handed_over) < len(self._declarations):
+            return (
+                f"gang {self.key} has pods with resourceClaims, which kube-scheduler places, and pods without, which it"
+                " does not place: give all of them resourceClaims, or none"
+            )
         if not self.is_complete:
             return f"gang {self.key} needs {self.size} pods, and fewer exist: create the others"
         return ""
@@ -201,6 +209,8 @@ class Gang:
         uid = pod.uid
         self.forget(uid)
         self._declarations[uid] = declaration
+        if pod.spec.scheduler_name == HAND_OVER_NAME:
+            self._handed_over.add(uid)
         self._sizes[declaration.size] += 1
         if declaration.size > self.size:
             self._measure()
@@ -231,6 +241,7 @@ class Gang:
         if node is not None and uid not in self._leaving:
             _decrement(self._by_node, node)
         self._leaving.discard(uid)
+        self._handed_over.discard(uid)
         self.waiting.pop(uid, None)
         self.succeeded.discard(uid)
 

@@ -8,7 +8,16 @@ from prometheus_client import Counter, Histogram
 from allocation.ledger.ledger import Ledger
 from cluster.http.exposition import Registry
 from scheduler.metrics.cards import Cards, CardStates
-from scheduler.metrics.labels import BindError, DifferenceKind, EvictionOutcome, GangOutcome, Outcome, Path
+from scheduler.metrics.labels import (
+    BindError,
+    DifferenceKind,
+    EvictionOutcome,
+    ExpansionOutcome,
+    GangOutcome,
+    Outcome,
+    Path,
+    ResizeOutcome,
+)
 
 _DECIDE_BUCKETS: Final = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 _BIND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -71,6 +80,18 @@ class Metrics:
             "outcome",
         )
         self.moved_pods = self._counter("moved_pods", "Pods that were evicted to be moved to other nodes.")
+        self.expansions = self._counter(
+            "expansions",
+            "Requests for nodes that have ended: answered (a node has come), expired (none has come in time), idle (no"
+            " pod waited for it any more), refused (the request was not created).",
+            "outcome",
+        )
+        self.resizes = self._counter(
+            "resizes",
+            "Sizes that users wished for running pods: resized, exceeded (too little is left of the cards or a quota),"
+            " refused (for any other reason). A wish counts again when its reason changes.",
+            "outcome",
+        )
         self.bind_errors = self._counter(
             "bind_errors",
             "Bindings that were not acknowledged: conflict (409), gone (404), unknown (no response or 5xx; it is sent"
@@ -104,6 +125,10 @@ class Metrics:
             self.gang_outcomes.labels(gang_outcome.value)
         for eviction in EvictionOutcome:
             self.preemptions.labels(eviction.value)
+        for expansion in ExpansionOutcome:
+            self.expansions.labels(expansion.value)
+        for resize in ResizeOutcome:
+            self.resizes.labels(resize.value)
         for kind in get_args(BindError):
             self.bind_errors.labels(kind)
         for counted in get_args(DifferenceKind):

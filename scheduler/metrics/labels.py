@@ -25,6 +25,17 @@ class Outcome(enum.Enum):
     """The API server refuses this Binding."""
 
 
+class ResizeOutcome(enum.Enum):
+    """What became of the size that a user wishes for a running pod."""
+
+    RESIZED = "resized"
+    """It is written."""
+    EXCEEDED = "exceeded"
+    """The cards, the namespace or the queue have too little left."""
+    REFUSED = "refused"
+    """The size of this pod cannot change, the wish cannot be read, or the API server refuses the write."""
+
+
 class GangOutcome(enum.Enum):
     """How a decision about a gang ended, or its time."""
 
@@ -51,6 +62,19 @@ class ConsolidationOutcome(enum.Enum):
     """A pod that was moved has not got a node again in time."""
     LATE = "late"
     """The pods that were moved have not ended in time."""
+
+
+class ExpansionOutcome(enum.Enum):
+    """How a request for a node ended."""
+
+    ANSWERED = "answered"
+    """A node has come."""
+    EXPIRED = "expired"
+    """No node has come in time."""
+    IDLE = "idle"
+    """No pod waited for the node any more."""
+    REFUSED = "refused"
+    """The request was not created."""
 
 
 class EvictionOutcome(enum.Enum):

@@ -15,15 +15,13 @@ import msgspec
 
 from allocation.allocation import Charge
 from allocation.inventory import Card
-from allocation.ledger.ledger import Ledger, Reservation
+from allocation.ledger.ledger import INSTANCE_PREFIX, Ledger, Reservation
 from allocation.mig import InstanceRequest, Slices
 from allocation.placement.mig_plan import Plan
 from cluster.gpu_node_status import GpuNodeStatus
 
 log = logging.getLogger(__name__)
 
-HOLD_PREFIX = "mig:"
-"""Prefix of the ledger's UIDs of held instances; the ID of the request follows."""
 _TICK_SECONDS = 1.0
 
 
@@ -139,7 +137,7 @@ class InstanceRequests:
         """Return the UIDs of the reservations that keep the instances which were created for a pod."""
         if uid not in self._nodes_of_pods:
             return frozenset()
-        uids = (HOLD_PREFIX + request.id for _, request in self.of_pod(uid))
+        uids = (INSTANCE_PREFIX + request.id for _, request in self.of_pod(uid))
         return frozenset(uid for uid in uids if self._ledger.reservation(uid) is not None)
 
     def release_reserved(self, uid: str) -> None:
@@ -253,15 +251,16 @@ class InstanceRequests:
         else:
             self._holding.discard(node)
         for reservation in tuple(self._ledger.reservations(node)):
-            if reservation.uid.startswith(HOLD_PREFIX) and reservation.uid.removeprefix(HOLD_PREFIX) not in instances:
+            uid = reservation.uid
+            if uid.startswith(INSTANCE_PREFIX) and uid.removeprefix(INSTANCE_PREFIX) not in instances:
                 self._ledger.release(reservation.uid)
         for name, card in instances.items():
             owner = self._ledger.reservation(name.rpartition("/")[0])
             if owner is not None and any(charge.uuid == card.uuid for charge in owner.charges):
-                self._ledger.release(HOLD_PREFIX + name)
+                self._ledger.release(INSTANCE_PREFIX + name)
             else:
                 charge = Charge(card.uuid, card.memory_mib, card.cores, 1, card.parent)
-                self._ledger.record(HOLD_PREFIX + name, node, (charge,))
+                self._ledger.record(INSTANCE_PREFIX + name, node, (charge,))
 
     def _instances(self, node: str) -> dict[str, Card]:
         """Return the instances that were created for requests, by the IDs of the requests."""

@@ -13,7 +13,9 @@ from allocation.allocation import Charge
 from allocation.ledger import ledger_copy
 from allocation.ledger.ledger import Ledger, Reservation
 from allocation.ledger.ledger_view import lack
+from allocation.placement.rejection import Rejection
 from allocation.quota import Headroom
+from allocation.reasons import NodeReason
 from allocation.steps import Steps, finish
 from scheduler.cycle import evaluation
 from scheduler.gpu_requirements import GpuRequirements
@@ -38,7 +40,7 @@ def choose(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroo
     evaluated = yield from evaluation.evaluate(state, pod, requirements, headroom)
     if evaluated.scores:
         return None
-    full = [name for name, each in evaluated.rejections.items() if each.resolvable and each.node is None]
+    full = [name for name, each in evaluated.rejections.items() if _is_of_use(each)]
     lacking = []
     for position, name in enumerate(full):
         if position % _STEP == _STEP - 1:
@@ -53,6 +55,12 @@ def choose(state: ClusterState, pod: Pod, requirements: GpuRequirements, headroo
             if best is None or cost < best[0]:
                 best = cost, found
     return best[1] if best is not None else None
+
+
+def _is_of_use(rejection: Rejection) -> bool:
+    """Whether pods that end could change why the cards of a node, or its pods with cards, do not take the pod."""
+    of_pods = rejection.node is not None and rejection.node.code is NodeReason.NodeGpuPodsExhausted
+    return rejection.resolvable and (rejection.node is None or of_pods)
 
 
 def is_possible(
@@ -97,8 +105,8 @@ def _kept(
     copy, rejected_nodes = ledger_copy.of_node(state.ledger, node), state.rejected_nodes.of(requirements)
     for keep in (None, *(each.uid for each in pods)):
         some = awaited - {keep}
-        with copy.without(some):
-            tried = evaluation.evaluate_on(copy, requirements, node, rejected_nodes=rejected_nodes, headroom=headroom)
+        copy.leave_out(some)
+        tried = evaluation.evaluate_on(copy, requirements, node, rejected_nodes=rejected_nodes, headroom=headroom)
         if tried.scores:
             awaited, charges = some, tried.charges
         elif charges is None:

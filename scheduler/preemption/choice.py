@@ -147,8 +147,7 @@ class Chooser:
         return finish(search.cheapest_on(node, below=pod.spec.priority))
 
     def _requirements(self, pod: Pod) -> GpuRequirements | NoPreemption:
-        field = self.state.requirements.unsupported(pod) if self.state.has_queue else ""
-        if pod.excess or field:
+        if pod.excess or self.state.unsupported(pod):
             return NoPreemption("it is held until it changes")
         try:
             return self.state.requirements.unlimited(pod)

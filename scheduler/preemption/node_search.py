@@ -93,6 +93,8 @@ class NodeSearch:
         self._spent = Counter(each.candidate.budget for each in earlier if each.budget is not None)
         self._units: dict[str, EligibleUnit] = {}
         self._own: OwnPods | None = None
+        self._own_units: dict[int, dict[str, EligibleUnit]] = {}
+        """Those of the accounts below a priority, which are the same for all nodes."""
         self._rejected_nodes = state.rejected_nodes.lasting(requirements)
         found = eligibility.reclaims.of(pod, requirements)
         self._reclaim = found if isinstance(found, Reclaim) else None
@@ -120,8 +122,10 @@ class NodeSearch:
         if self._own is None:
             self._own = yield from self._accounts.own_pods()
         leaving |= self._own.leaving
-        units = yield from self._units_of((unit[0].pod.uid for unit in self._own.units), below)
-        own = self._needed(leaving, units)
+        if below not in self._own_units:
+            uids = [unit[0].pod.uid for unit in self._own.units]
+            self._own_units[below] = yield from self._units_of(uids, below)
+        own = self._needed(leaving, self._own_units[below])
         return (yield from self._cheapest_of(own | here, node, leaving)) if self._own.leaving or own else None
 
     def confirm(self, earlier: Preemption) -> Steps[Preemption | None]:
@@ -167,7 +171,7 @@ class NodeSearch:
     def _headroom(self, gone: Iterable[EligiblePod]) -> Headroom | None:
         """Return what the quotas leave without the pods `gone`; None if that is certainly too little."""
         minimum, headroom = minimum_request(self.requirements.request), self._accounts.headroom(gone)
-        if headroom is None or headroom.allows(memory_mib=minimum.memory_mib, cores=minimum.cores, cards=minimum.cards):
+        if headroom is None or minimum.is_within(headroom):
             return headroom
         return None
 
@@ -283,12 +287,12 @@ class NodeTrial:
         if self._node in self._rejected_nodes:
             return None
         request = self._requirements.request
-        with self._ledger.without(gone):
-            # Most often there are too few cards, and that costs least to find.
-            if not self._has_cards(headroom) or not self._is_admitted(gone):
-                return None
-            query = PlacementQuery(request, self._requirements.constraints, headroom)
-            placed = placement.place_on(self._ledger, query, self._node)
+        self._ledger.leave_out(gone)
+        # Most often there are too few cards, and that costs least to find.
+        if not self._has_cards(headroom) or not self._is_admitted(gone):
+            return None
+        query = PlacementQuery(request, self._requirements.constraints, headroom)
+        placed = placement.place_on(self._ledger, query, self._node)
         return None if isinstance(placed, Rejection) else charges(placed, request)
 
     def _has_cards(self, headroom: Headroom) -> bool:
@@ -296,7 +300,11 @@ class NodeTrial:
         row, constraints = self._ledger.row(self._node), self._requirements.constraints
         if row is None:
             return False
-        cards, containers = NodeCards(self._ledger, row, constraints), self._requirements.request.gpu_containers
+        request = self._requirements.request
+        cards, containers = (
+            NodeCards(self._ledger, row, constraints, request.isolation),
+            request.gpu_containers,
+        )
         return all(len(cards.fitting(each, headroom, limit=each.count)) == each.count for each in containers)
 
     def _is_admitted(self, gone: frozenset[str]) -> bool:

@@ -253,8 +253,8 @@ class Preemptor:
 
     async def _clear(self, pods: Sequence[Pod]) -> None:
         """Remove the nominations of pods for which no others are preempted."""
-        for pod in pods if self.chooser.state.has_queue else ():
-            if pod.status.nominated_node_name:
+        for pod in pods:
+            if pod.status.nominated_node_name and not self.chooser.state.is_external(pod):
                 await self._evictor.clear_nomination(pod, pod.status.nominated_node_name)
 
     def _hold_of(self, pod: Pod) -> Hold | None:

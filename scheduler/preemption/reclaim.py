@@ -17,6 +17,7 @@ from allocation.fairness import reclaim
 from allocation.fairness.queue_spec import QueueKey
 from allocation.fairness.reclaim import Entitlements, Holding, Rank, Turnover
 from allocation.fairness.shares import NOTHING, Amounts, added, subtracted
+from allocation.ledger.ledger import Ledger
 from allocation.quota import minimum_request
 from allocation.victims import MOST_PRIORITY
 from cluster.metadata import unix_seconds
@@ -69,7 +70,7 @@ class Reclaims:
         """
         fair_share = self._state.fair_share
         spec = fair_share.queues.spec(fair_share.key(pod))
-        if spec.reclaim == "Never" or not self._state.has_queue:
+        if spec.reclaim == "Never" or self._state.is_external(pod):
             return None
         created = pod.metadata.creation_timestamp
         waited = self._unix() - unix_seconds(created) if created else 0.0
@@ -84,7 +85,7 @@ class Reclaims:
             return NoReclaim(_WAITS.format(seconds=math.ceil(left)))
         found = Reclaim(self._state, pod, self.turnover, is_leaving=self._is_leaving)
         least = minimum_request(requirements.request)
-        why = found.objection((least.memory_mib, least.cores, least.cards, 0, 0))
+        why = found.objection((least.memory_mib, least.cores, least.cards, least.tflops, 0, 0))
         return NoReclaim(why) if why else found
 
     def words(self, pod: Pod) -> str:
@@ -98,7 +99,7 @@ class Reclaims:
     def note(self, pod: Pod, charges: Iterable[Charge]) -> None:
         """Note that pods are preempted so that a pod gets its cards, because its queue is entitled to them."""
         key = self._state.fair_share.key(pod)
-        self.turnover.note(str(key), pod.uid, added(_of_cards(charges), _of_node(self._state, pod)))
+        self.turnover.note(str(key), pod.uid, added(_of_cards(self._state.ledger, charges), _of_node(self._state, pod)))
 
     def forget(self, pod: Pod) -> None:
         """Note that no pod was preempted for one after all."""
@@ -124,6 +125,7 @@ class Reclaim:
         )
         self.below = MOST_PRIORITY if spec.reclaim == "Always" else pod.spec.priority + 1
         self._turnover = turnover
+        self._ledger = state.ledger
         self._of_node = _of_node(state, pod)
         self._fair_share = fair_share
         self._reclaim = spec.reclaim
@@ -148,7 +150,7 @@ class Reclaim:
 
     def may_have(self, charges: Iterable[Charge]) -> bool:
         """Whether the queue may reclaim these shares of cards."""
-        return not self.objection(_of_cards(charges))
+        return not self.objection(_of_cards(self._ledger, charges))
 
     def has_surplus(self, account: QueueKey | None) -> bool:
         """Whether another queue has more than its entitlement."""
@@ -179,13 +181,12 @@ class Reclaim:
         return Holding(amounts, self._fair_share.queues.spec(account).weight)
 
 
-def _of_cards(charges: Iterable[Charge]) -> Amounts:
-    use = Use()
-    for charge in charges:
-        use.add(charge, 1)
+def _of_cards(ledger: Ledger, charges: Iterable[Charge]) -> Amounts:
+    use, charged = Use(), tuple(charges)
+    use.add_charges(charged, 1, tflops=ledger.tflops(charged))
     return use.amounts
 
 
 def _of_node(state: ClusterState, pod: Pod) -> Amounts:
     amounts = state.node_filter.equivalence_class(pod).amounts
-    return 0, 0, 0, amounts.get(resources.CPU, 0), amounts.get(resources.MEMORY, 0)
+    return 0, 0, 0, 0, amounts.get(resources.CPU, 0), amounts.get(resources.MEMORY, 0)

@@ -5,13 +5,14 @@ The result is an upper bound: it does not check whether each of these pods may b
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocation.allocation import Charge
-from allocation.ledger.card_table import CORES, DIMENSIONS, MEMORY, Columns
+from allocation.ledger.card_table import CORES, MEMORY, SLOTS, Columns
+from allocation.ledger.isolation_locks import IDLE, MIXED
 from allocation.ledger.ledger import Ledger
 from allocation.placement import fit
 from allocation.placement.fit import ConstraintMasks
@@ -82,6 +83,8 @@ class Releasable:
             held = self._held[level][:, part]
             _, rows_read, cards_read = held.shape
             cards.used[:, :rows_read, :cards_read] -= held  # the ledger may have grown since
+        if cards.locks is not None:  # a card that is idle then is locked no more, and one with several may be
+            cards.locks = np.where((cards.used[SLOTS] > 0) & (cards.locks != MIXED), cards.locks, IDLE)
         containers = query.request.gpu_containers
         fits = [fit.fitting(cards, query.for_container(each)) for each in containers]
         rows = np.arange(len(cards.present))
@@ -114,9 +117,8 @@ class Releasable:
             position = ledger.position(uuid)
             if position is None or position[0] != row:
                 continue
-            for dimension in range(DIMENSIONS):
-                amount: Any = (charge.memory_mib, charge.cores, charge.slots)[dimension]
-                held[dimension, row, position[1]] += ledger.total[dimension, *position] if charge.whole else amount
+            charged = ledger.total[:, *position] if charge.whole else ledger.charged(charge, *position)
+            held[:, row, position[1]] += charged
 
 
 def _lack(total: Columns, used: Columns, memory: NDArray[np.int64] | np.int64) -> NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 import bisect
 import heapq
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from operator import itemgetter
 from typing import Any, Final, TypeVar
@@ -76,6 +77,19 @@ def of_queue(state: ClusterState) -> WaitingPods:
             return entry.key, (is_late, *offer(competition.order.rank(entry.key), entry.order)), found
 
         return (yield from first_of_each(queue, read, most=most))
+
+    return waiting
+
+
+def in_turns(first: WaitingPods, second: WaitingPods) -> WaitingPods:
+    """Return the pods of two sources, one of each after the other."""
+
+    def waiting(
+        has_victims: Callable[[Pod], bool], may: Callable[[WaitingPod], bool], most: int
+    ) -> Steps[Iterator[WaitingPod]]:
+        ours = yield from first(has_victims, may, most)
+        theirs = yield from second(has_victims, may, most)
+        return (each for pair in itertools.zip_longest(ours, theirs) for each in pair if each is not None)
 
     return waiting
 

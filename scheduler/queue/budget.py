@@ -36,4 +36,4 @@ class Budget:
 
     def has_credit(self, now: float) -> bool:
         """Whether the queue's pods compete with all others."""
-        return self.debt(now) <= CREDIT_SECONDS
+        return self._debt <= CREDIT_SECONDS or self.debt(now) <= CREDIT_SECONDS

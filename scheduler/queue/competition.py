@@ -7,15 +7,16 @@ offered is offered again when it is its turn; whatever has become better is offe
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Final, cast
 
 from allocation.fairness.queue_spec import QueueKey
+from allocation.fairness.shares import added, subtracted
 from allocation.steps import Steps
 from scheduler.queue.entry import Entry
 from scheduler.queue.kinds import Kind
 from scheduler.queue.lanes import Lane, Offer, offer
-from scheduler.queue.queue_order import QueueOrder, WaitingDemand
+from scheduler.queue.queue_order import NO_DEMAND, QueueOrder, WaitingDemand
 from scheduler.queue.queueing_hints import ClusterEvent, members
 from scheduler.queue.waiting_queue import WaitingQueue
 
@@ -32,6 +33,7 @@ class Competition:
 
     Attributes:
         order: the order of the queues.
+        demands: what the pods of each queue require that wait for cards or nodes to become free.
     """
 
     def __init__(
@@ -48,16 +50,18 @@ class Competition:
         with each pod that has to be tried again because the order of its queue is strict now.
         """
         self.order = order
+        self.demands: dict[QueueKey, WaitingDemand] = {}
         self._may_fit = may_fit
         self._on_skipped = on_skipped
         self._on_separated = on_separated
         self._queues: dict[QueueKey, WaitingQueue] = {}
         self._kinds: dict[Hashable, Kind] = {}
-        self._heads: list[tuple[Offer, int, WaitingQueue | Kind]] = []
-        """The first pod of each queue with credit, and of each kind; entries that are out of date are skipped."""
+        self._heads: list[tuple[int, int, int, str, int, int, WaitingQueue | Kind]] = []
+        """What the first pods of queues with credit, and of kinds, compete with: an offer, a serial number, its source.
+
+        Entries that are out of date are skipped. They are flat, because nested tuples would be compared twice.
+        """
         self._indebted: dict[QueueKey, WaitingQueue] = {}
-        self._demanding: dict[QueueKey, WaitingQueue] = {}
-        """The queues with pods that wait for cards or nodes to become free."""
         self._reranked: set[QueueKey] = set()
         self._is_reranked = False
         """Whether the ranks of all queues may have changed."""
@@ -71,18 +75,13 @@ class Competition:
         """Kinds whose first pod may be another one now."""
         self._has_new_events = False
 
-    def demands(self) -> Iterator[WaitingDemand]:
-        """Iterate over what the pods of each queue require that wait for cards or nodes to become free."""
-        for each in self._demanding.values():
-            yield WaitingDemand(each.key, each.demand, each.demanding)
-
     def demanding(self, has_waited: Callable[[Entry], bool]) -> Steps[list[Entry]]:
         """Return of each queue the first pod that waits for cards or nodes to become free, and `has_waited` enough.
 
         Of equal pods only the first is considered.
         """
         found = []
-        for queue in tuple(self._demanding.values()):
+        for queue in [self._queues[key] for key in self.demands]:
             first: Entry | None = None
             for position, lane in enumerate((*queue.lanes, *queue.shared)):
                 if position % _STEP == _STEP - 1:
@@ -109,8 +108,8 @@ class Competition:
         """Add a rejected pod of the kind `key`, None for a kind of its own, which one of `events` may help."""
         entry.lane = lane = self._add_to_lane(entry, key, events)
         if entry.demand is not None:
-            queue = self._demanding[entry.key] = self._queue_of(entry)
-            queue.add_demand(entry.demand)
+            before = self.demands.get(entry.key, NO_DEMAND)
+            self.demands[entry.key] = WaitingDemand(added(before.amounts, entry.demand), before.pods + 1)
         return lane
 
     def withdraw(self, entry: Entry) -> None:
@@ -118,9 +117,10 @@ class Competition:
         queue = self._queue_of(entry)
         if entry.lane is not None:
             if entry.demand is not None:
-                queue.remove_demand(entry.demand)
-                if not queue.demanding:
-                    del self._demanding[entry.key]
+                before = self.demands[entry.key]
+                self.demands[entry.key] = WaitingDemand(subtracted(before.amounts, entry.demand), before.pods - 1)
+                if before.pods == 1:
+                    del self.demands[entry.key]
             if entry.lane.is_shared:
                 queue.shared.remove(entry, entry.lane)
                 self._leave_kind(self._kinds[entry.lane.key], entry.lane)
@@ -189,7 +189,8 @@ class Competition:
             if self._touched:
                 self._offer_kinds()
                 continue
-            offered, _, source = heapq.heappop(self._heads)
+            first = heapq.heappop(self._heads)
+            offered, source = first[:5], first[6]
             if offered != source.offered:
                 continue
             source.offered = None
@@ -238,7 +239,7 @@ class Competition:
 
     def _is_blocked(self, queue: WaitingQueue) -> bool:
         """Whether a queue has to wait for one of a higher tier."""
-        return self.order.is_blocked(queue.key, self.demands())
+        return bool(self.demands) and self.order.is_blocked(queue.key, self.demands)
 
     def _find_first(self, queue: WaitingQueue, now: float) -> bool:
         """Find the pod of a queue that is tried next; return whether there is one that is due."""
@@ -266,7 +267,7 @@ class Competition:
         if offered != queue.offered:
             queue.offered = offered
             if offered is not None:
-                heapq.heappush(self._heads, (offered, next(self._serial), queue))
+                heapq.heappush(self._heads, (*offered, next(self._serial), queue))
 
     def _offer_lanes(self, queue: WaitingQueue) -> None:
         """Let the lanes of a queue compete with those of the same kinds in other queues."""
@@ -295,7 +296,7 @@ class Competition:
             if offered != kind.offered:
                 kind.offered = offered
                 if offered is not None:
-                    heapq.heappush(self._heads, (offered, next(self._serial), kind))
+                    heapq.heappush(self._heads, (*offered, next(self._serial), kind))
         self._touched.clear()
 
     def _offer_reranked(self, now: float) -> None:

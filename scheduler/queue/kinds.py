@@ -28,7 +28,7 @@ class Kind:
         self.tried = -1
         self.offered: Offer | None = None
         self._lanes: set[Lane] = set()
-        self._heads: list[tuple[Offer, int, Lane]] = []
+        self._heads: list[tuple[int, int, int, str, int, int, Lane]] = []
         self._serial = itertools.count()
 
     def __bool__(self) -> bool:
@@ -45,7 +45,7 @@ class Kind:
         if offer != lane.offered:
             lane.offered = offer
             if offer is not None:
-                heapq.heappush(self._heads, (offer, next(self._serial), lane))
+                heapq.heappush(self._heads, (*offer, next(self._serial), lane))
 
     def remove(self, lane: Lane) -> None:
         """Remove a lane without pods."""
@@ -55,8 +55,8 @@ class Kind:
     def first(self) -> Lane | None:
         """Return the lane with the smallest offer; None if none competes."""
         while self._heads:
-            offer, _, lane = self._heads[0]
-            if offer == lane.offered:
-                return lane
+            first = self._heads[0]
+            if first[:5] == first[6].offered:
+                return first[6]
             heapq.heappop(self._heads)
         return None

@@ -21,7 +21,8 @@ priority of the pod, the share of the queue, the pod's age and arrival."""
 
 def offer(rank: Rank, order: Order) -> Offer:
     """Return the sort key of a pod in a queue of `rank`."""
-    (tier, share), (priority, created, serial) = rank, order
+    tier, share = rank
+    priority, created, serial = order
     return tier, priority, share, created, serial
 
 

@@ -1,12 +1,12 @@
 """Which queue a waiting pod belongs to, and the order of the queues."""
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 import msgspec
 
 from allocation.fairness.queue_spec import QueueKey
-from allocation.fairness.shares import Amounts
+from allocation.fairness.shares import NOTHING, Amounts
 from scheduler.objects import Pod
 
 Rank = tuple[int, int]
@@ -17,14 +17,15 @@ class WaitingDemand(msgspec.Struct, frozen=True):
     """What the pods of a queue require that wait for cards or nodes to become free.
 
     Attributes:
-        key: the queue.
         amounts: the sums of what they request.
         pods: their number.
     """
 
-    key: QueueKey
     amounts: Amounts
     pods: int
+
+
+NO_DEMAND: Final = WaitingDemand(NOTHING, 0)
 
 
 class QueueOrder(Protocol):
@@ -39,5 +40,5 @@ class QueueOrder(Protocol):
     def is_strict(self, key: QueueKey) -> bool:
         """Whether the younger pods of a queue wait behind the first one."""
 
-    def is_blocked(self, key: QueueKey, waiting: Iterable[WaitingDemand]) -> bool:
+    def is_blocked(self, key: QueueKey, waiting: Mapping[QueueKey, WaitingDemand]) -> bool:
         """Whether a queue of a higher tier has less than is desired for it, and pods among those `waiting`."""

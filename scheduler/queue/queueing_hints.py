@@ -76,14 +76,17 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     CardReason.CardTimeSlicingExhausted.name: _FREED,
     CardReason.CardInsufficientMemory.name: _FREED,
     CardReason.CardInsufficientCore.name: _FREED,
+    CardReason.CardInsufficientTflops.name: _FREED,
     CardReason.CardComputeUnitsExhausted.name: _FREED,
     CardReason.ExclusiveDeviceAllocateConflict.name: _FREED,
     CardReason.NumaNotFit.name: _FREED,
     CardReason.AllocatedCardsInsufficientRequest.name: _FREED,
     CardReason.CardTopologyMismatch.name: _FREED,
+    CardReason.CardModeLocked.name: _FREED,
     CardReason.ResourceQuotaNotFit.name: _FREED | ClusterEvent.QUOTA_CHANGED | ClusterEvent.GPU_QUEUE_CHANGED,
     # Nodes.
     NodeReason.NodeInsufficientDevice: ClusterEvent.CARDS_CHANGED,
+    NodeReason.NodeGpuPodsExhausted: ClusterEvent.POD_REMOVED,
     NodeReason.NodeUnregistered: ClusterEvent.CARDS_CHANGED,
     NodeReason.NodeNameMismatch: _NODE,
     NodeReason.NodeUnschedulable: _NODE,
@@ -110,6 +113,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.NoCards: _OPENED,
     NodeReason.DeliveryUnavailable: _OPENED,
     NodeReason.ContainerNameTooLong: _OPENED,
+    NodeReason.DevicePluginMismatch: _OPENED | ClusterEvent.GPU_BINDING_CHANGED,
     NodeReason.SharedClaimNotLimitable: _OPENED,
     NodeReason.GangBlockMismatch: _FREED | ClusterEvent.NODE_CHANGED,
     NodeReason.GangNotStartable: _OPENED | ClusterEvent.GANG_CHANGED,
@@ -117,6 +121,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.NodeNotBound: ClusterEvent.CARDS_CHANGED | ClusterEvent.GPU_BINDING_CHANGED,
     NodeReason.InsufficientGPU: ClusterEvent.CARDS_CHANGED | ClusterEvent.GPU_BINDING_CHANGED,
     NodeReason.FabricMismatch: ClusterEvent.CARDS_CHANGED,
+    NodeReason.IsolationUnavailable: ClusterEvent.CARDS_CHANGED,
     NodeReason.UncountedPod: _OPENED,
     NodeReason.ForeignDraDriver: _OPENED,
     NodeReason.InventoryRefused: _OPENED,
@@ -137,6 +142,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     PodReason.GangIncomplete: ClusterEvent.GANG_CHANGED,
     PodReason.PodGroupNotFound: NO_EVENT,  # the PodGroup itself wakes the pods of its gang
     PodReason.DraAllocated: ClusterEvent.DEVICE_CLASS_CHANGED,
+    PodReason.KubeSchedulerSilent: NO_EVENT,  # it never waits in this queue
     PodReason.PodHeld: NO_EVENT,
 }
 """The events that can lift each reason."""

@@ -97,9 +97,10 @@ class SchedulingQueue:
         rank = self.competition.order.rank
         return sorted(self._entries.values(), key=lambda entry: offer(rank(entry.key), entry.order))
 
-    def demands(self) -> Iterator[WaitingDemand]:
-        """Iterate over what the pods of each queue require that wait for cards or nodes to become free."""
-        return self.competition.demands()
+    @property
+    def demands(self) -> Mapping[QueueKey, WaitingDemand]:
+        """What the pods of each queue require that wait for cards or nodes to become free."""
+        return self.competition.demands
 
     def get(self, uid: str) -> Entry | None:
         """Return the entry of a pod, or None if it is not in the queue."""

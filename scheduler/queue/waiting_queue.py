@@ -6,7 +6,6 @@ from typing import Any
 from sortedcontainers import SortedKeyList
 
 from allocation.fairness.queue_spec import QueueKey
-from allocation.fairness.shares import NOTHING, Amounts, added, subtracted
 from scheduler.queue.budget import Budget
 from scheduler.queue.lanes import Lane, Lanes, Offer, Order, Pending
 from scheduler.queue.queue_order import Rank
@@ -21,8 +20,6 @@ class WaitingQueue:
         lanes: unschedulable pods that are tried for this queue alone.
         shared: unschedulable pods that are tried for all queues with pods of the same kind (`scheduler.queue.kinds`).
         budget: the scheduling time that they used.
-        demand: the sums of what those pods request that wait for cards or nodes to become free.
-        demanding: the number of these pods.
         rank: the worst rank with which one of its shared lanes competes; None while they do not.
         first: the pod that was found to be tried next.
         offered: the sort key with which the queue competes with others; None while it does not.
@@ -34,8 +31,6 @@ class WaitingQueue:
         self.lanes = Lanes()
         self.shared = Lanes(are_shared=True)
         self.budget = Budget()
-        self.demand: Amounts = NOTHING
-        self.demanding = 0
         self.rank: Rank | None = None
         self.first: Pending | None = None
         self.offered: Offer | None = None
@@ -54,14 +49,6 @@ class WaitingQueue:
         self._has_new_events = not has_credit
         if has_credit:
             self.lanes.restart_sweep()
-
-    def add_demand(self, amounts: Amounts) -> None:
-        """Add what one pod requests that waits for cards or nodes to become free."""
-        self.demand, self.demanding = added(self.demand, amounts), self.demanding + 1
-
-    def remove_demand(self, amounts: Amounts) -> None:
-        """Remove what one pod requested."""
-        self.demand, self.demanding = subtracted(self.demand, amounts), self.demanding - 1
 
     def next(self, is_due: Callable[[Lane], bool], *, has_credit: bool, is_strict: bool = False) -> Pending | None:
         """Return the next pod to try, or None; within the credit, those that are tried for all queues are left out.

@@ -7,10 +7,11 @@ import msgspec
 from allocation import adjustment, quota
 from allocation.adjustment import Adjustment, Quotas
 from allocation.allocation import Allocation, charges
+from allocation.constraints import read_isolation
 from allocation.errors import AllocationError
 from allocation.names import ALLOCATION, HAMI_BIND_PHASE
 from allocation.request import ContainerRequest, PodRequest, read_request
-from allocation.wire import record, resize_record
+from allocation.wire import environment, record, resize_record
 from allocation.wire.resize_record import Wish
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
@@ -43,20 +44,20 @@ def evaluate(
         ScalingQuotaExceededError: its cards, its namespace or its queue have too little left.
         AllocationError: the size of this pod cannot change, for the reason that the message names.
     """
-    _check_pod(state, pod)
+    _check_pod(state, pod, annotations)
     allocation = record.of_annotations(annotations)
     if allocation is None:
         raise AllocationError(f"it has no annotation {ALLOCATION}: its cards are not of Tranche")
-    after = resize_record.wished(allocation, wish, memory_factor=state.settings.memory_factor)
+    after = resize_record.wished(allocation, wish, state.settings)
     if after == allocation:
         return None
     _check_cards(state, pod, allocation)
     resized = resize_record.resized_of(annotations)
     before = allocation if resized is None else resize_record.usable(allocation, resized)
-    request = read_request(pod.spec, state.settings)
+    request = msgspec.structs.replace(read_request(pod.spec, state.settings), isolation=read_isolation(annotations))
     most = charges(resize_record.ceiling(before, after), request)
     key = state.fair_share.use.owner(pod.uid) or state.fair_share.key(pod)
-    headroom = state.quotas.headroom(pod.metadata.namespace).within(state.fair_share.headroom(key))
+    limits, requests = state.quotas.headrooms(pod.metadata.namespace)
     sized = _sized(request, after)
     if _grows(allocation, after):
         state.fair_share.queues.check(key, pod.metadata.namespace)
@@ -69,13 +70,15 @@ def evaluate(
         most,
         request=sized,
         settings=state.settings,
-        quotas=Quotas(state.quotas.specs(pod.metadata.namespace), headroom),
+        quotas=Quotas(
+            state.quotas.specs(pod.metadata.namespace), requests.within(state.fair_share.headroom(key)), limits
+        ),
         dry_run=dry_run,
     )
     return Resize(before, after, request, adjusted)
 
 
-def _check_pod(state: ClusterState, pod: Pod) -> None:
+def _check_pod(state: ClusterState, pod: Pod, annotations: Mapping[str, str]) -> None:
     """Refuse pods whose size something else decides."""
     node = pod.spec.node_name
     if not node or pod.finished:
@@ -84,6 +87,11 @@ def _check_pod(state: ClusterState, pod: Pod) -> None:
         raise AllocationError(f"its schedulerName is {pod.spec.scheduler_name}, so its size is not Tranche's to change")
     if state.plugin_nodes.is_hami(node) or HAMI_BIND_PHASE in pod.metadata.annotations:
         raise AllocationError(f"HAMi's device plugin serves node {node}, and gives each pod its size once")
+    if state.deliveries.of(node) == "nvfractions" or environment.has_fractions(annotations):
+        raise AllocationError(
+            "kai-gpu-fractioning limits it by the annotations that it had when its sandbox was created: delete it, and"
+            " create it with the size that you want"
+        )
     gang = state.gangs.of(pod.uid)
     if gang is not None and not gang.is_satisfied:
         raise AllocationError(f"its gang {gang.key} waits for nodes: wait until it has them")
@@ -118,4 +126,13 @@ def _resized(container: ContainerRequest, allocation: Allocation) -> ContainerRe
     if not shares:
         return container
     memory, cores = max(each.memory_mib for each in shares), max(each.cores for each in shares)
-    return msgspec.structs.replace(container, memory_mib=memory, memory_percent=0, cores=cores)
+    if container.tflops:
+        cores = container.cores
+    return msgspec.structs.replace(
+        container,
+        memory_mib=memory,
+        memory_percent=0,
+        cores=cores,
+        memory_limit_mib=max(each.memory_limit_mib for each in shares),
+        cores_limit=max(each.cores_limit for each in shares),
+    )

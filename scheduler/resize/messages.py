@@ -36,4 +36,6 @@ def _amounts(shares: Iterable[CardShare]) -> str:
 
 def _each(shares: Iterable[CardShare]) -> Iterator[str]:
     for share in shares:
-        yield f"{share.memory_mib} MiB and {share.cores / 10:g} %"
+        most = share.at_limits()
+        up_to = "" if most is share else f" (up to {most.memory_mib} MiB and {most.cores / 10:g} %)"
+        yield f"{share.memory_mib} MiB and {share.cores / 10:g} %{up_to}"

@@ -20,7 +20,8 @@ _MOST: Final = 1_000_000
 def resize(pod: LivePod, change: Resize, *, token: str) -> dict[str, Any]:
     """Return the merge patch that gives a pod another size."""
     generation = pod.metadata.generation + 1 if pod.metadata.generation else 0
-    record = Resized(resize_record.before(change.before), generation)
+    before = change.before
+    record = Resized(resize_record.before(before), generation, limits=resize_record.limits_before(before))
     body: dict[str, Any] = {
         "metadata": {
             "annotations": {

@@ -33,5 +33,11 @@ def progressed(resized: Resized, allocation: Allocation, pod: LivePod) -> Resize
 
 def _resized_containers(resized: Resized, allocation: Allocation, ids: Mapping[str, str]) -> dict[str, str]:
     """Return the ID of each container whose size has changed, if it was started."""
-    now = resize_record.before(allocation)
-    return {name: ids[name] for name, size in resized.before.items() if size != now[name] and name in ids}
+    now, limits = resize_record.before(allocation), resize_record.limits_before(allocation)
+    none = {name: [(0, 0)] * len(sizes) for name, sizes in now.items()}
+    old_limits, new_limits = resized.limits or none, limits or none
+    return {
+        name: ids[name]
+        for name, size in resized.before.items()
+        if name in ids and (size != now[name] or old_limits.get(name) != new_limits.get(name))
+    }

@@ -23,6 +23,8 @@ from cluster.events import Recorder
 from cluster.resource import PODS
 from scheduler.binding import conditional_patch
 from scheduler.fenced_api import FencedApi
+from scheduler.metrics.instruments import Metrics
+from scheduler.metrics.labels import ResizeOutcome
 from scheduler.objects import Pod
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.resize import messages, patches
@@ -74,11 +76,13 @@ class Resizer:
         *,
         state: ClusterState,
         recorder: Recorder,
+        metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._fenced = fenced
         self._state = state
         self._recorder = recorder
+        self._metrics = metrics
         self._clock = clock
         self._turns = Turns()
         self._attempts: dict[str, _Attempt] = {}
@@ -224,6 +228,7 @@ class Resizer:
         attempt = self._attempts.get(pod.uid)
         if attempt is not None and live.metadata.annotations.get(names.ALLOCATION) == attempt.written:
             del self._attempts[pod.uid]
+            self._metrics.resizes.labels(ResizeOutcome.RESIZED.value).inc()
             note = messages.resized(attempt.change)
             log.info("pod %s: %s", pod, note, extra={"pod": str(pod), "uid": pod.uid, "node": pod.spec.node_name})
             self._recorder.record(pod.reference, type="Normal", reason="Resized", action="Resizing", note=note)
@@ -243,6 +248,8 @@ class Resizer:
         is_exceeded = isinstance(error, ScalingQuotaExceededError)
         note = messages.refused(error)
         if self._note(pod.uid, wish, note):
+            outcome = ResizeOutcome.EXCEEDED if is_exceeded else ResizeOutcome.REFUSED
+            self._metrics.resizes.labels(outcome.value).inc()
             log.info("pod %s is not resized: %s", pod, note, extra={"pod": str(pod), "uid": pod.uid})
             self._recorder.record(
                 pod.reference,

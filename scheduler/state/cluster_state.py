@@ -12,7 +12,7 @@ from allocation.allocation import Allocation
 from allocation.constraints import words
 from allocation.errors import AllocationError
 from allocation.ledger.ledger import Ledger
-from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, SCHEDULER_NAME
+from allocation.names import CORDON, HAMI_REGISTER, HAMI_SCORES, HAND_OVER_NAME, SCHEDULER_NAMES
 from allocation.settings import AllocationSettings
 from cluster.dra import DeviceClass
 from cluster.gpu_claim import GpuClaim
@@ -25,7 +25,7 @@ from scheduler.fairness.fair_share import FairShare
 from scheduler.filters.node_cache import NodeCache
 from scheduler.filters.node_filter import NodeFilter
 from scheduler.gangs.pod_groups import PodGroups
-from scheduler.holds import Holds
+from scheduler.holds import Hold, Holds
 from scheduler.leases.device_lease import DeviceLease
 from scheduler.leases.device_leases import DeviceLeases
 from scheduler.mig.requests import InstanceRequests
@@ -38,6 +38,7 @@ from scheduler.settings import NETWORK_LEVELS, ScoreWeights
 from scheduler.state import participants
 from scheduler.state.agent_leases import AgentLeases
 from scheduler.state.agent_reports import AgentReports
+from scheduler.state.allocated_time import AllocatedTime
 from scheduler.state.closed_nodes import ClosedNodes
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
@@ -62,6 +63,7 @@ class ClusterState(Turns):
 
     Attributes:
         running: the pods that have a node and are not finished, by UID.
+        handed_over: the pods without a node that the loop leaves to kube-scheduler, by UID.
         resized_to: the sizes that are about to be written of some of them, by UID.
     """
 
@@ -71,7 +73,7 @@ class ClusterState(Turns):
         settings: AllocationSettings,
         make_queue: Callable[[QueueOrder], SchedulingQueue],
         clock: Callable[[], float],
-        names: Iterable[str] = (SCHEDULER_NAME,),
+        names: Iterable[str] = SCHEDULER_NAMES,
         has_queue: bool = True,
         mig_request_timeout_seconds: float = 120.0,
         on_uncounted: Callable[[Pod, str], None] = lambda _pod, _why: None,
@@ -95,7 +97,7 @@ class ClusterState(Turns):
         """
         super().__init__()
         self.settings = settings
-        self.ledger = Ledger()
+        self.ledger = Ledger(settings.sharing)
         counted = settings.resources.count
         self.volumes = VolumeCache(
             on_change=lambda node: self.ledger.note_change(node, taken=False),
@@ -164,6 +166,7 @@ class ClusterState(Turns):
             quotas=self.quotas,
             fair_share=self.fair_share,
         )
+        self.allocated_time = AllocatedTime(self.ledger, queue_of=self.fair_share.use.owner, clock=clock)
         self.workload = Workload(self.ledger, self.node_cache, settings, points=stranded)
         # The parts that count pods with a node, in order: another one is added here, and nowhere else.
         self.participants = participants.Participants(
@@ -173,9 +176,10 @@ class ClusterState(Turns):
             self.workload,
             *((participants.Volumes(self.volumes, self.node_cache),) if volumes is not None else ()),
             participants.QueueShares(self.fair_share, self.is_ours),
+            self.allocated_time,
             participants.CardLeases(self.device_leases),
         )
-        self._inventories = Inventories(self.ledger, on_change=self._recount_cards)
+        self._inventories = Inventories(self.ledger, models=settings.models, on_change=self._recount_cards)
         self.agent_leases = AgentLeases(clock=clock)
         self.deliveries, self.node_problems = Deliveries(), NodeProblems()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
@@ -219,11 +223,30 @@ class ClusterState(Turns):
         )
         self._affinity_hints = AffinityHints()
         self.running: dict[str, Pod] = {}
+        self.handed_over: dict[str, Pod] = {}
         self.resized_to: dict[str, Allocation] = {}
 
     def is_ours(self, pod: Pod) -> bool:
         """Whether the pod is for this scheduler, by its scheduler name."""
         return pod.spec.scheduler_name in self.names
+
+    def is_external(self, pod: Pod) -> bool:
+        """Whether kube-scheduler has a pod of ours in its queue: in extender mode each, else one handed over to it."""
+        return not self.has_queue or self.is_handed_over(pod)
+
+    def is_handed_over(self, pod: Pod) -> bool:
+        """Whether the loop leaves a pod to kube-scheduler, because of the pod's `resourceClaims`."""
+        return self.has_queue and self.settings.hands_over and pod.spec.scheduler_name == HAND_OVER_NAME
+
+    def unsupported(self, pod: Pod) -> str:
+        """Return a field of a pod that the loop does not evaluate; empty if none, or if kube-scheduler has the pod."""
+        return "" if self.is_external(pod) else self.requirements.unsupported(pod)
+
+    def may_wait(self, pod: Pod) -> bool:
+        """Whether a pod may still wait for a node; in extender mode nothing here says so, and each may."""
+        if self.is_handed_over(pod):
+            return pod.uid in self.handed_over
+        return not self.has_queue or self.queue.get(pod.uid) is not None
 
     # ---- pods ------------------------------------------------------------------------------------------------------
 
@@ -253,10 +276,13 @@ class ClusterState(Turns):
                 self.instance_requests.refresh(pod.uid)
             else:
                 self.gangs.set_waiting(pod)
-                if self.has_queue:
-                    self._enqueue(pod, old)
+                self._enqueue(pod, old)
 
     def _enqueue(self, pod: Pod, old: Pod | None) -> None:
+        if self.is_handed_over(pod):
+            self.handed_over[pod.uid] = pod
+        if self.is_external(pod):
+            return
         self.queue.add(pod)
         self._affinity_hints.add(pod)
         if old is not None and old.metadata.labels != pod.metadata.labels:
@@ -282,11 +308,15 @@ class ClusterState(Turns):
         back if the pod is not bound.
         """
         uid = placed.pod.uid
-        self.holds.release(uid)
+        own = self.holds.release(uid)
+        released = [] if own is None else [own]
         if placed.allocation is not None and lift:
-            self.holds.release_taken(lift, placed.node, placed.charges)
+            released += self.holds.release_taken(lift, placed.node, placed.charges)
             self.instance_requests.release_reserved(uid)
         self.participants.reserve(placed)
+        # A gang is tried as a whole, and may have its holds again.
+        if any(hold.gang is None and hold.frees(placed.node, placed.charges) for hold in released):
+            self.queue.notify(ClusterEvent.POD_REMOVED)
 
     def forget(self, uid: str, *, wakes: bool = True) -> None:
         """Count a pod no more that was assumed and will not be bound; one that the API server shows on a node stays.
@@ -296,6 +326,12 @@ class ClusterState(Turns):
         if self.node_cache.is_assumed(uid):
             self.participants.unreserve(uid)
             self.queue.wake(self.bindings.peers(uid) if wakes else ())
+
+    def restore_holds(self, pairs: Iterable[tuple[Hold, Pod]]) -> None:
+        """Hold again what was held for pods before a trial, and is not any more; not for pods that wait no longer."""
+        for hold, pod in pairs:
+            if self.holds.of(hold.uid) is None and self.may_wait(pod):
+                self.holds.add(hold, pod)
 
     def release_hold(self, uid: str) -> None:
         """Hold no cards for a pod any more; others may get them."""
@@ -309,6 +345,7 @@ class ClusterState(Turns):
     def _dequeue(self, pod: Pod) -> None:
         self.gangs.drop_waiting(pod.uid)
         self.queue.remove(pod.uid)
+        self.handed_over.pop(pod.uid, None)
         self._affinity_hints.remove(pod.uid)
         self.release_hold(pod.uid)
 
@@ -372,6 +409,7 @@ class ClusterState(Turns):
         """Count the cards of a node again, which changed, came or went."""
         self._touch(node)
         self.fair_share.recount_node(node)
+        self.allocated_time.recount_node(node)
         self.foreign_devices.refresh_node(node)
 
     def set_lease(self, lease: Lease, _old: Lease | None = None) -> None:

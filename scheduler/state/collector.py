@@ -19,6 +19,7 @@ from scheduler.fairness import quota_use
 from scheduler.fairness.standings import Standings
 from scheduler.gangs.gang import GangState
 from scheduler.holds import HoldCause
+from scheduler.kube_scheduler_lease import KubeSchedulerLease
 from scheduler.metrics.cards import ZONE
 from scheduler.state.cluster_state import ClusterState
 
@@ -55,6 +56,10 @@ class Term(Protocol):
     def locks(self) -> Locks:
         """The locks of its nodes."""
 
+    @property
+    def kube_scheduler(self) -> KubeSchedulerLease | None:
+        """The Lease of the kube-scheduler that it works with; None without one."""
+
 
 class StateCollector(Collector):
     """Reads the metrics of the current term at each scrape. A standby replica shows only that it does not lead."""
@@ -86,8 +91,11 @@ class StateCollector(Collector):
             yield _missing_queues(term.state)
             yield from _quotas(term.state)
             yield from _resource_quotas(term.state)
+            yield _allocated_time(term.state)
             yield from _nodes(term.state)
             yield from _dra(term.state)
+            if term.state.settings.hands_over:
+                yield from _handed_over(term.state, term.kube_scheduler)
             yield from _locks(term.locks)
 
 
@@ -218,10 +226,22 @@ def _resource_quotas(state: ClusterState) -> Iterator[Metric]:
     )
     for namespace in state.quotas.resource_quotas:
         limits = quota.limits(state.quotas.hards(namespace), state.settings).limits
-        for each in quota_use.of_limits(limits, state.quotas.use(namespace)):
+        for each in quota_use.of_limits(limits, state.quotas.use(namespace).at_limits()):
             used.add_metric((ZONE, namespace, each.resource, str(each.limit)), each.used)
             limited.add_metric((ZONE, namespace, each.resource), each.limit)
     yield from (used, limited)
+
+
+def _allocated_time(state: ClusterState) -> Metric:
+    """Return for how long pods have held cards; namespaces beyond a bound are counted together, without a name."""
+    seconds = CounterMetricFamily(
+        "tranche_allocated_card_seconds",
+        "Cards that the pods of a namespace have held, in parts of cards, times the seconds, since this replica leads.",
+        labels=("namespace", "queue"),
+    )
+    for owner, card_seconds in state.allocated_time:
+        seconds.add_metric((owner.namespace, owner.queue), card_seconds)
+    return seconds
 
 
 def _bindings(state: ClusterState) -> Iterator[Metric]:
@@ -281,6 +301,20 @@ def _dra(state: ClusterState) -> Iterator[Metric]:
     for each in STATES:
         allocations.add_metric((each,), counts[each])
     yield from (classes, allocations)
+
+
+def _handed_over(state: ClusterState, lease: KubeSchedulerLease | None) -> Iterator[Metric]:
+    pods = GaugeMetricFamily(
+        "tranche_scheduler_handed_over_pods", "Pods without a node that are handed over to kube-scheduler."
+    )
+    pods.add_metric((), len(state.handed_over))
+    yield pods
+    if lease is not None:
+        runs = GaugeMetricFamily(
+            "tranche_kube_scheduler_up", "1 while a kube-scheduler places the pods that are handed over, else 0."
+        )
+        runs.add_metric((), float(not lease.is_silent))
+        yield runs
 
 
 def _locks(locks: Locks) -> Iterator[Metric]:

@@ -2,11 +2,12 @@
 
 import msgspec
 
-from allocation.delivery import DEFAULT, LONGEST_NRI_CONTAINER_NAME, Delivery, NodeDelivery, problem
+from allocation.delivery import DEFAULT, LONGEST_CONTAINER_NAME, Delivery, NodeDelivery, problem
 from allocation.reasons import NodeReason, NodeRejection
-from allocation.request import PodRequest
+from allocation.request import Kind, PodRequest
 from cluster.gpu_node_status import GpuNodeStatus
 from scheduler.filters.node_rejections import NodeRejections
+from scheduler.gpu_requirements import GpuRequirements
 
 
 class Deliveries:
@@ -18,7 +19,8 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._deliveries: dict[str, NodeDelivery] = {}
-        self._by_annotation: dict[str, NodeRejection] = {}
+        self._by_annotation: dict[Delivery, dict[str, NodeRejection]] = {each: {} for each in LONGEST_CONTAINER_NAME}
+        self._by_device_plugin: set[str] = set()
         self.rejections = NodeRejections()
 
     def of(self, node: str) -> Delivery:
@@ -26,12 +28,26 @@ class Deliveries:
         delivery = self._deliveries.get(node)
         return "env" if delivery is None else delivery.mode
 
-    def rejections_of(self, request: PodRequest) -> dict[str, NodeRejection]:
-        """Return the rejections by nodes that cannot name a container of `request` in the key of an annotation."""
-        is_too_long = self._by_annotation and any(
-            len(container.name) > LONGEST_NRI_CONTAINER_NAME for container in request.gpu_containers
-        )
-        return self._by_annotation if is_too_long else {}
+    def rejections_of(self, requirements: GpuRequirements) -> dict[str, NodeRejection]:
+        """Return the rejections by nodes that cannot deliver cards to a container of the pod.
+
+        They cannot name it in the key of an annotation, or their kubelet would give it other devices.
+        """
+        mismatch = _mismatch(requirements) if self._by_device_plugin else None
+        found = dict.fromkeys(self._by_device_plugin, mismatch) if mismatch is not None else {}
+        for mode, rejections in self._by_annotation.items():
+            longest = LONGEST_CONTAINER_NAME[mode]
+            if rejections and any(len(each.name) > longest for each in requirements.own.gpu_containers):
+                found |= rejections
+        return found
+
+    def rejections_of_count(self, node: str, request: PodRequest, count: int) -> dict[str, NodeRejection]:
+        """Return the rejection by a node whose kubelet counts devices, of a pod that is to get `count` cards there."""
+        requested = sum(container.count for container in request.containers)
+        if node not in self._by_device_plugin or requested == count:
+            return {}
+        message = f"its kubelet gives the pod as many devices as it requests: {requested}, and {count} cards are bound"
+        return {node: NodeRejection(NodeReason.DevicePluginMismatch, message, resolvable=False)}
 
     def set_status(self, status: GpuNodeStatus) -> bool:
         """Set what an agent reports; return whether the node may accept pods that it rejected before."""
@@ -42,18 +58,26 @@ class Deliveries:
         if delivery == before:
             return False
         self._deliveries[node] = delivery
-        if delivery.mode == "nvidia-nri":
-            self._by_annotation[node] = _TOO_LONG
+        self._forget_name_limit(node)
+        if delivery.mode in self._by_annotation:
+            self._by_annotation[delivery.mode][node] = _TOO_LONG[delivery.mode]
+        if delivery.mode == "device-plugin":
+            self._by_device_plugin.add(node)
         else:
-            self._by_annotation.pop(node, None)
+            self._by_device_plugin.discard(node)
         self.rejections.set(node, _rejection(node, delivery))
         return before is not None
 
     def drop(self, node: str) -> None:
         """Forget what the agent of a node reported."""
         self._deliveries.pop(node, None)
-        self._by_annotation.pop(node, None)
+        self._forget_name_limit(node)
+        self._by_device_plugin.discard(node)
         self.rejections.set(node, None)
+
+    def _forget_name_limit(self, node: str) -> None:
+        for rejections in self._by_annotation.values():
+            rejections.pop(node, None)
 
 
 def _rejection(node: str, delivery: NodeDelivery) -> NodeRejection | None:
@@ -64,9 +88,27 @@ def _rejection(node: str, delivery: NodeDelivery) -> NodeRejection | None:
     return NodeRejection(NodeReason.DeliveryUnavailable, message, resolvable=False)
 
 
-_TOO_LONG = NodeRejection(
-    NodeReason.ContainerNameTooLong,
-    f"a GPU container has a name of more than {LONGEST_NRI_CONTAINER_NAME} characters, which the key of the annotation"
-    " that delivers its cards cannot hold",
-    resolvable=False,
-)
+def _mismatch(requirements: GpuRequirements) -> NodeRejection | None:
+    """Return why the devices that a kubelet gives to a pod would not be those of its allocation, or None.
+
+    The kubelet reuses the devices of an init container for those that follow it, without asking, and gives a device to
+    each of the containers that share what a claim charges once.
+    """
+    if init := next((each for each in requirements.own.gpu_containers if each.kind is Kind.INIT), None):
+        why = f"its kubelet gives the devices of init container {init.name} to the containers after it"
+    elif requirements.is_divided:
+        why = "its kubelet counts each container by itself, and several of the pod share its GpuClaim"
+    else:
+        return None
+    return NodeRejection(NodeReason.DevicePluginMismatch, why, resolvable=False)
+
+
+_TOO_LONG = {
+    mode: NodeRejection(
+        NodeReason.ContainerNameTooLong,
+        f"a GPU container has a name of more than {longest} characters, which the key of the annotation that delivers"
+        " its cards cannot hold",
+        resolvable=False,
+    )
+    for mode, longest in LONGEST_CONTAINER_NAME.items()
+}

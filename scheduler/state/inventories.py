@@ -2,12 +2,17 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
+
+import msgspec
 
 from allocation.errors import AllocationError
 from allocation.inventory import NodeInventory
+from allocation.isolation import Isolation
+from allocation.models import rated
 from allocation.names import HAMI_REGISTER
+from allocation.node_isolation import NodeIsolation
 from allocation.quantity import INT32_MAX
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.wire import hami
@@ -15,6 +20,7 @@ from scheduler.filters.node_rejections import NodeRejections
 
 log = logging.getLogger(__name__)
 
+_HAMI_CORE = NodeIsolation(frozenset({Isolation.HAMI_CORE}))
 _UUID = re.compile(r"[^,:;\s]{1,253}")
 
 
@@ -38,9 +44,15 @@ class Inventories:
         rejections: the rejections by the nodes whose cards cannot be counted.
     """
 
-    def __init__(self, ledger: Cards, *, on_change: Callable[[str], object] = lambda _: None) -> None:
-        """Fill `ledger`; `on_change` is called with each node whose cards changed, came or went there."""
+    def __init__(
+        self, ledger: Cards, *, models: Mapping[str, int], on_change: Callable[[str], object] = lambda _: None
+    ) -> None:
+        """Fill `ledger`; `on_change` is called with each node whose cards changed, came or went there.
+
+        `models` are the TFLOPs of models that the configuration adds.
+        """
         self._ledger = ledger
+        self._models = models
         self._on_change = on_change
         self._reported: dict[str, NodeInventory] = {}
         self._registered: dict[str, NodeInventory] = {}
@@ -53,7 +65,7 @@ class Inventories:
         if inventory is None:
             self._reported.pop(node, None)
         else:
-            self._reported[node] = inventory
+            self._reported[node] = rated(inventory, self._models)
         return self._update(node)
 
     def register(self, node: str, text: str | None, scores: str = "") -> bool:
@@ -65,7 +77,7 @@ class Inventories:
         before = self._unreadable.pop(node, None)
         if text is not None:
             try:
-                self._registered[node] = read(node, text, scores)
+                self._registered[node] = rated(read(node, text, scores), self._models)
             except AllocationError as error:
                 self._unreadable[node] = refused(error)
                 if self._unreadable[node] != before:
@@ -133,4 +145,6 @@ def read(node: str, text: str, scores: str = "") -> NodeInventory:
                 f"node {node}, annotation {HAMI_REGISTER}: no card is {card.uuid!r} with index {card.index}, "
                 f"{card.memory_mib} MiB, {card.cores} millicards, {card.slots} slots and NUMA node {card.numa}"
             )
+    if any(card.mode == Isolation.HAMI_CORE for card in inventory.cards):  # its plugin loads the library
+        return msgspec.structs.replace(inventory, isolation=_HAMI_CORE)
     return inventory

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from allocation import per_pod_quota, quota
 from allocation.fairness.quota_spec import QuotaSpec
 from allocation.ledger.ledger import Ledger
-from allocation.quota import UNLIMITED, Headroom, Limits
+from allocation.quota import NO_BURST, UNLIMITED, Burst, Headroom, Limits
 from allocation.reasons import PodReason
 from allocation.request import PodRequest
 from allocation.settings import AllocationSettings
@@ -29,6 +29,7 @@ class Quotas:
         self.resource_quotas = NamespaceQuotas()
         self._gpu_quotas: defaultdict[str, dict[str, GpuQuota]] = defaultdict(dict)
         self._limits: dict[str, Headroom] = {}
+        self._requests: dict[str, Headroom] = {}
         self.counted: UseByOwner[str] = UseByOwner(ledger)
 
     # ---- objects ---------------------------------------------------------------------------------------------------
@@ -93,15 +94,27 @@ class Quotas:
 
     def whole_headroom(self, namespace: str) -> Headroom:
         """Return what the pods of a namespace may reserve together."""
-        return self._limits.get(namespace, UNLIMITED)
+        return self._limits.get(namespace, UNLIMITED).within(self._requests.get(namespace, UNLIMITED))
 
-    def headroom(self, namespace: str, *, without: Collection[str] = ()) -> Headroom:
-        """Return what the pods of a namespace may still reserve, if the pods `without` held no cards."""
-        limit = self.whole_headroom(namespace)
-        if limit == UNLIMITED:
-            return UNLIMITED
+    def headroom(self, namespace: str, *, without: Collection[str] = (), burst: Burst = NO_BURST) -> Headroom:
+        """Return what a pod of a namespace may still reserve, if the pods `without` held no cards.
+
+        The pod may use `burst` beyond that, which limits count, as they do for the other pods.
+        """
+        used, requested = self.headrooms(namespace, without=without)
+        return used.less_burst(burst).within(requested)
+
+    def headrooms(self, namespace: str, *, without: Collection[str] = ()) -> tuple[Headroom, Headroom]:
+        """Return how much more the pods of a namespace may use, and how much more they may request."""
+        limits, requests = self._limits.get(namespace, UNLIMITED), self._requests.get(namespace, UNLIMITED)
+        if limits == UNLIMITED and requests == UNLIMITED:
+            return UNLIMITED, UNLIMITED
         use = self.counted.of(namespace, without=without)
-        return limit.less(memory_mib=use.memory_mib, cores=use.cores, cards=use.cards)
+        most = use.at_limits()
+        return (
+            limits.less(memory_mib=most.memory_mib, cores=most.cores, tflops=most.tflops, cards=most.cards),
+            requests.less(memory_mib=use.memory_mib, cores=use.cores, tflops=use.tflops, cards=use.cards),
+        )
 
     def pods_left(self, namespace: str) -> int | None:
         """Return how many more pods of a namespace may have a GPU, negative if it has too many; None if any number."""
@@ -146,6 +159,6 @@ class Quotas:
         return min(((most, name) for most, name in limits if most is not None), default=None)
 
     def _sum_up(self, namespace: str) -> None:
-        limits = quota.limits(self.resource_quotas.hards(namespace), self._settings)
-        gpu_limits = quota.of_gpu_quotas(self.specs(namespace), self._settings)
-        self._limits[namespace] = limits.within(gpu_limits)
+        limits, specs = quota.limits(self.resource_quotas.hards(namespace), self._settings), self.specs(namespace)
+        self._limits[namespace] = limits.within(quota.of_gpu_quotas(specs, self._settings))
+        self._requests[namespace] = quota.requests_of_gpu_quotas(specs, self._settings)

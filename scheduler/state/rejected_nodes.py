@@ -47,10 +47,11 @@ class RejectedNodes:
         These nodes cannot deliver cards to a container of the pod, or cannot limit its containers together, or would
         give it another number of cards than are bound to its application.
         """
-        rejections = self._deliveries.rejections_of(requirements.own) | self._plugin_nodes.rejections_of(requirements)
+        rejections = self._deliveries.rejections_of(requirements) | self._plugin_nodes.rejections_of(requirements)
         if requirements.bound is not None and requirements.bound.policy == "all":
             for node, cards in bound_placement.by_node(self._ledger, requirements.bound).items():
-                rejections |= self._plugin_nodes.rejections_of_count(node, requirements.own, len(cards))
+                for plugins in (self._plugin_nodes, self._deliveries):
+                    rejections |= plugins.rejections_of_count(node, requirements.own, len(cards))
         return rejections
 
     def candidates(self, requirements: GpuRequirements) -> tuple[str, ...] | None:

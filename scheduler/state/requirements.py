@@ -9,17 +9,18 @@ from typing import Protocol, cast
 
 import msgspec
 
-from allocation import precedence
+from allocation import burst, precedence
 from allocation.bindings.bound_cards import consume_policy
 from allocation.claim import ClaimSpec
 from allocation.errors import AllocationError
 from allocation.fairness.queue_spec import QueueKey
 from allocation.gang import MOST_MEMBERS, Declaration, declared
 from allocation.ledger.ledger import Ledger
-from allocation.names import CLAIM, GANG_MIN_MEMBERS
+from allocation.names import CLAIM, GANG_MIN_MEMBERS, LIMITS
 from allocation.precedence import Decision
-from allocation.quota import Headroom
+from allocation.quota import NO_BURST, Burst, Headroom
 from allocation.reasons import PodReason
+from allocation.request import read_request
 from allocation.settings import AllocationSettings
 from scheduler import gpu_requirements
 from scheduler.bindings.allowed_cards import within_quotas
@@ -131,14 +132,26 @@ class Requirements:
         """Return the same as `of`, also where there may be no more pods of its queue or namespace now."""
         return self._apply(pod, (), [each for each in self._rules if not each[1]])
 
-    def headroom(self, pod: RequestingPod, *, without: Collection[str] = ()) -> Headroom:
+    def headroom(self, pod: RequestingPod, *, without: Collection[str] = (), others: Burst = NO_BURST) -> Headroom:
         """Return what a pod may still reserve, by the quotas of its namespace and its GpuQueue.
 
-        The pods `without`, given by UID, are taken to hold no cards.
+        The pods `without`, given by UID, are taken to hold no cards. Pods that get a node with it may use `others`
+        beyond their requests.
         """
         namespace = pod.metadata.namespace
         of_queue = self._fair_share.headroom(self._key(pod), without=without)
-        return self._quotas.headroom(namespace, without=without).within(of_queue)
+        return self._quotas.headroom(namespace, without=without, burst=self.burst(pod) + others).within(of_queue)
+
+    def burst(self, pod: RequestingPod) -> Burst:
+        """Return what a pod may use beyond its request; nothing if its annotation cannot be read, which holds it."""
+        annotations = pod.metadata.annotations or {}
+        if LIMITS not in annotations:
+            return NO_BURST
+        try:
+            request = burst.limited(read_request(pod.spec, self._settings), annotations, self._settings)
+        except AllocationError:
+            return NO_BURST
+        return burst.of_request(request)
 
     def find_claim(self, name: str, *, namespace: str, planned: Mapping[str, ClaimSpec] = {}) -> ClaimSpec | None:
         """Return the GpuClaim of a pod in `namespace`, or else the one of this name that is `planned` with the pod."""

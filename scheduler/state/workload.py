@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from allocation.constraints import Constraints
+from allocation.ledger.card_table import CORES, MEMORY
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_copy import LedgerCopy
 from allocation.placement.host import Host, Hosts, Mix, host_of, set_host, shape_of
@@ -150,7 +151,7 @@ class Workload:
             found = self._ledger.position(charge.uuid)
             if found is not None:
                 facts, position = self._ledger.facts(found[0]), found[1]
-                memory, cores = facts.memory_mib[position], facts.cores[position]
+                memory, cores = facts.total[MEMORY][position], facts.total[CORES][position]
                 share = max(charge.memory_mib / max(memory, 1), charge.cores / max(cores, 1))
                 model = self._ledger.kind_names[facts.kinds[position]][0]
                 sizes[model] = sizes.get(model, 0.0) + share
@@ -224,7 +225,7 @@ class Workload:
             return _NOTHING
         facts, has = self._ledger.facts(row), self._node_cache.allocatable.get(node, {})
         names = (self._ledger.kind_names[kind][0] for kind in facts.kinds)
-        cards = tuple(zip(names, facts.cores, strict=True))
+        cards = tuple(zip(names, facts.total[CORES], strict=True))
         return _Has(has.get(resources.CPU, 0), has.get(resources.MEMORY, 0), cards)
 
     def hosts(self, ledger: Ledger) -> Hosts:

@@ -72,7 +72,12 @@ class AgentProcess:
 
 @pytest.fixture(scope="session")
 def cluster(control_plane: Layout) -> Layout:
-    """The control plane with the CRD, the namespace and the agent's permissions.
+    """The control plane with the CRD, the namespace and the agent's permissions."""
+    return with_agents(control_plane)
+
+
+def with_agents(control_plane: Layout) -> Layout:
+    """Install what agents need, and return the control plane.
 
     An agent here serves many nodes, so it has the identity of a lab's agent, which is not restricted to one node.
     """

@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from agent import delivery
 from agent.settings import AgentSettings
-from allocation.delivery import NodeDelivery, Toolkit
+from allocation.delivery import DELIVERIES, NodeDelivery, Toolkit
 
+ROOT = Path(__file__).parents[2]
 OPERATOR = "usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml"
 PACKAGE = "etc/nvidia-container-runtime/config.toml"
 CDI = """
@@ -35,6 +37,13 @@ def write(path: Path, text: str, *, mode: int = 0o644) -> None:
 def find(host: Path, **settings: object) -> NodeDelivery:
     """Return what the agent finds on the host."""
     return delivery.find(AgentSettings(host_root=str(host), **settings))  # type: ignore[arg-type]  # as a file has them
+
+
+def test_every_delivery_can_be_reported() -> None:
+    """The API server accepts the words of the CRD, and no others."""
+    crd = yaml.safe_load((ROOT / "manifests/base/crds/gpunodestatuses.yaml").read_text(encoding="utf-8"))
+    status = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert status["properties"]["delivery"]["properties"]["mode"]["enum"] == list(DELIVERIES)
 
 
 def test_without_host_folders_the_default_applies(host: Path) -> None:

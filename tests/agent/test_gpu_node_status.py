@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from allocation.fabric import CuFile, Fabric, Hca, HcaPort
+from allocation.node_isolation import LONGEST_MESSAGE, IsolationProblem
 from allocation.topology.layout import PeerLink
 from cluster.gpu_node_status import Device, Status
 from lab import kubectl
@@ -103,6 +104,9 @@ def test_kubectl_wide_shows_driver_isolation_and_delivery(cluster: Layout) -> No
         _set_status(cluster, "crd-1", {"delivery": {"mode": "hook"}})
     with pytest.raises(LabError, match=r"status\.isolation\[0\]"):
         _set_status(cluster, "crd-1", {"isolation": ["time-slicing"]})
+    _set_status(cluster, "crd-1", {"isolationProblems": [{"isolation": "cuda", "message": "x" * LONGEST_MESSAGE}]})
+    with pytest.raises(LabError, match=r"status\.isolationProblems\[0\]\.message"):
+        _set_status(cluster, "crd-1", {"isolationProblems": [{"isolation": "cuda", "message": "x" * 1000}]})
 
 
 LINKS = (PeerLink(1, 50), PeerLink(2, 25))
@@ -119,7 +123,8 @@ def test_no_field_of_a_full_status_is_dropped(cluster: Layout) -> None:
     """Links and adapters come back in their order, with every value."""
     _create(cluster, name="crd-full", node="crd-full")
     card = Device(0, "GPU-a", 100, numa=0, island="a", bandwidth_gbps=75, links=LINKS, pcie_groups=(0, 0, 0, 0))
-    status = Status([card, Device(1, "GPU-b", 100)], 2, "570.86.15", ["none"], fabric=FABRIC)
+    problems = (IsolationProblem("cuda", "no driver"), IsolationProblem("mps", "no daemon"))
+    status = Status([card, Device(1, "GPU-b", 100)], 2, "570.86.15", ["none"], problems, fabric=FABRIC)
     _write_status(cluster, "crd-full", status)
     stored = client(cluster).get("gns", "crd-full")["status"]
     assert stored == json.loads(msgspec.json.encode(status))

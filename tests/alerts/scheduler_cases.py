@@ -76,6 +76,13 @@ SCHEDULER = (
         "A scheduler that no longer leads tried to bind.",
     ),
     Case(
+        "TrancheKubeSchedulerSilent",
+        2,
+        {"tranche_kube_scheduler_up": "0x40"},
+        ({"tranche_kube_scheduler_up": "0 0 1 0 0 1x40"}, {INFO: "1x40"}),
+        "No kube-scheduler places pods with resourceClaims; they stay pending.",
+    ),
+    Case(
         "TrancheLedgerDiffers",
         1,
         {'tranche_scheduler_ledger_differences_total{kind="cards"}': "0 1x40"},
@@ -110,6 +117,13 @@ SCHEDULER = (
             {'tranche_scheduler_gangs{state="Partial"}': "0x40", 'tranche_scheduler_gangs{state="Waiting"}': "7x40"},
         ),
         "Gangs of which only some pods run, which wait for the others: 2.",
+    ),
+    Case(
+        "TrancheSharesIdle",
+        30,
+        {"tranche_scheduler_idle_cards": "2.5x40"},
+        ({"tranche_scheduler_idle_cards": "0.99x40"}, {"tranche_scheduler_idle_cards": "2x29 0 2x10"}),
+        "Pods that have run no kernel for a while hold cards: 2.5 in total.",
     ),
     Case(
         "TrancheEventsDropped",

@@ -159,24 +159,29 @@ def test_totals_limit_what_grows_over_all_cards() -> None:
         )
 
     full = quota.of_object("GpuQuota", "team", {MEMORY: 4 * GIB, SETTINGS.resources.count: 2}, SETTINGS)
-    assert grow(full.less(memory_mib=2 * GIB, cores=0, cards=2)).request_delta == Amounts(2 * GIB, 0)
+    assert grow(full.less(memory_mib=2 * GIB, cores=0, tflops=0, cards=2)).request_delta == Amounts(2 * GIB, 0)
     with pytest.raises(ScalingQuotaExceededError, match=r"GpuQuota team limits .* 2047 are left, 2048 more"):
-        grow(full.less(memory_mib=2 * GIB + 1, cores=0, cards=2))
+        grow(full.less(memory_mib=2 * GIB + 1, cores=0, tflops=0, cards=2))
 
 
 def test_a_limit_that_grows_alone_is_checked() -> None:
     """Where a container may use more than it requests, its limit counts for the totals even if its request stays."""
     ledger = one_card(charge(GIB, 100))
-    headroom = quota.of_object("GpuQuota", "team", {CORES: 50}, SETTINGS).less(memory_mib=0, cores=100, cards=1)
+    headroom = quota.of_object("GpuQuota", "team", {CORES: 50}, SETTINGS).less(
+        memory_mib=0, cores=100, tflops=0, cards=1
+    )
     grown = Amounts(0, 400)
-    assert resize(ledger, GIB, 100, quotas=Quotas(headroom=headroom), limit_delta=grown).limit_delta == grown
+    assert resize(ledger, GIB, 100, quotas=Quotas(limits=headroom), limit_delta=grown).limit_delta == grown
     with pytest.raises(ScalingQuotaExceededError, match="team"):
-        resize(ledger, GIB, 100, quotas=Quotas(headroom=headroom), limit_delta=Amounts(0, 401))
+        resize(ledger, GIB, 100, quotas=Quotas(limits=headroom), limit_delta=Amounts(0, 401))
+    assert resize(ledger, GIB, 100, quotas=Quotas(headroom=headroom), limit_delta=Amounts(0, 401))
 
 
 def test_a_namespace_beyond_its_quota_can_shrink() -> None:
     """A quota that was lowered does not keep pods from giving something back."""
-    headroom = quota.of_object("GpuQuota", "team", {MEMORY: 0}, SETTINGS).less(memory_mib=GIB, cores=0, cards=1)
+    headroom = quota.of_object("GpuQuota", "team", {MEMORY: 0}, SETTINGS).less(
+        memory_mib=GIB, cores=0, tflops=0, cards=1
+    )
     ledger = one_card(charge(GIB, 100))
     assert resize(ledger, 1, 500, quotas=Quotas(headroom=headroom))
 

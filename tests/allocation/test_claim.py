@@ -15,7 +15,7 @@ from allocation.request import read_request as read_own
 from allocation.settings import AllocationSettings
 
 SETTINGS = AllocationSettings()
-GPU, MEMORY, PERCENT, CORES = SETTINGS.resources.gpu_resources()
+GPU, MEMORY, PERCENT, CORES, _ = SETTINGS.resources.gpu_resources()
 EXCLUSIVE, SHARED, MIG = ClaimDevices(2), ClaimDevices(1, "Shared"), ClaimDevices(1, "MIG")
 
 

@@ -46,6 +46,8 @@ def test_toolkit_decides_how_cards_are_named(toolkit: Toolkit | None, expected: 
             "ACCEPT_NVIDIA_VISIBLE_DEVICES_ENVVAR_WHEN_UNPRIVILEGED",
         ),
         (NodeDelivery("nvidia-nri", has_nri_socket=False), "/var/run/nri/nri.sock", "cdi.nriPluginEnabled=true"),
+        (NodeDelivery("nvfractions", has_nri_socket=False), "/var/run/nri/nri.sock", "kai-gpu-fractioning"),
+        (NodeDelivery("nvfractions", Toolkit("legacy", "1.17.8")), "does not resolve CDI names", "1.15"),
     ],
 )
 def test_delivery_that_cannot_work_is_named_with_its_remedy(node: NodeDelivery, message: str, remedy: str) -> None:
@@ -61,6 +63,8 @@ def test_delivery_that_cannot_work_is_named_with_its_remedy(node: NodeDelivery, 
     [
         NodeDelivery("env"),
         NodeDelivery("nvidia-nri"),
+        NodeDelivery("nvfractions"),
+        NodeDelivery("nvfractions", Toolkit("cdi", "1.20.1", OPERATOR), has_nri_socket=True),
         NodeDelivery("nvidia-nri", Toolkit(accepts_variable=False), has_nri_socket=True),
         NodeDelivery("env", Toolkit("cdi", "1.17.8", "nvidia.com/gpu")),
     ],

@@ -16,7 +16,7 @@ def test_each_part_of_a_quota_has_its_own_resources() -> None:
     """Cards of one pod are limited by maxCards, and a percentage of memory is only a default."""
     single = {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 50}}
     found = problems({"single": {**single, "defaults": {"nvidia.com/gpumem-percentage": 50}}}, AllocationSettings())
-    known = "the resources that count here are nvidia.com/gpumem, nvidia.com/gpucores"
+    known = "the resources that count here are nvidia.com/gpumem, nvidia.com/gpucores, nvidia.com/gputflops"
     assert found == (
         'spec.single.limits["nvidia.com/gpu"] has no effect: use spec.single.maxCards',
         f'spec.single.limits["nvidia.com/gpumem-percentage"] has no effect: {known}',

@@ -52,7 +52,7 @@ def test_an_agent_that_reports_something_else_each_time_takes_no_more_memory() -
         assert ledger.topology.layouts[layout] is links
         assert ledger.topology.worth(layout, 0b1111, 2, demand) % (1 << 21) == number
     assert len(ledger.topology.layouts) <= 1 + IDLE
-    assert len(ledger.fabric_kinds.values) <= 1 + IDLE
+    assert len(ledger.platform_kinds.values) <= 1 + IDLE
     assert ledger.topology.nbytes < 1 << 20
 
 

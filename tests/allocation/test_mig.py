@@ -61,7 +61,7 @@ def test_a_card_is_charged_for_its_instances() -> None:
     ledger = node(mig_card(0), instance(0, "1g.5gb", 6), instance(0, "2g.10gb", 0))
     outcome = put(ledger, pod(container(memory=100), container("two", memory=9000)))
     assert isinstance(outcome, Placement)
-    assert ledger.used[:, 0, 0].tolist() == [4864 + 9856, 142 + 285, 2]
+    assert ledger.used[:, 0, 0].tolist() == [4864 + 9856, 142 + 285, 2, 0]
     ledger.release(next(ledger.reservations()).uid)
     assert not ledger.used.any()
 
@@ -166,7 +166,7 @@ def test_cards_whose_instances_hamis_plugin_creates_take_no_pods() -> None:
     ledger = Ledger()
     ledger.set_node(hami.decode_register("n0", hami.encode_register(NodeInventory("n0", (mig_card(0), shared(1))))))
     ledger.record("hami", "n0", charges(Allocation("n0", {"c": (CardShare("GPU-n0-0", -1, 4864, 140),)}), pod()))
-    assert ledger.used[:, 0, 0].tolist() == [4864, 140, 1]
+    assert ledger.used[:, 0, 0].tolist() == [4864, 140, 1, 0]
     assert reasons(put(ledger, pod(container(memory=100)), mode="mig")) == "1/2 CardTypeMismatch, 1/2 ModeNotFit"
     assert uuids(put(ledger, pod(container(memory=100)))) == ["GPU-n0-1"]
 

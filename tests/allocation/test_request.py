@@ -11,7 +11,7 @@ from allocation.request import MAX_CARDS, ContainerRequest, Kind, PodRequest, ig
 from allocation.settings import AllocationSettings
 
 SETTINGS = AllocationSettings()
-GPU, MEMORY, PERCENT, CORES = SETTINGS.resources.gpu_resources()
+GPU, MEMORY, PERCENT, CORES, TFLOPS = SETTINGS.resources.gpu_resources()
 
 
 def container(name: str = "main", *, restart_policy: str | None = None, **limits: Quantity) -> Container:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
 
-ROTATIONS = repetitions(4, 20)
+ROTATIONS = repetitions(2, 20)
 CONNECTIONS = 32
-PODS_A_SECOND = 200.0
+PODS_A_SECOND = float(repetitions(60, 200))
 POLL_S = 0.3
 BOUNDARIES = 6  # lines of `rotate --ca`: signer, announced, published, promoted, served, served
 FREE_PORTS = 20

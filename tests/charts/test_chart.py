@@ -17,7 +17,7 @@ from lab.chart.template import render as fill
 from lab.image import build
 from tests.charts.conftest import CHART, ON_THE_NODES, Helm, identity
 
-pytestmark = pytest.mark.helm
+pytestmark = [pytest.mark.helm, pytest.mark.long]
 NAMESPACE = "namespace.create=true"
 PARTS = (("Deployment", "webhook"), ("Deployment", "scheduler"), ("DaemonSet", "agent"))
 Render = Callable[..., dict[tuple[str, str, str], dict[str, Any]]]
@@ -28,12 +28,24 @@ CASES = {
     "nodes of HAMi's plugin": (("hamiNodes.enabled=true",), ("install",), ("hami-nodes",)),
     "HAMi-core": (("isolation.hamiCore=true",), ("install",), ("isolation",)),
     "facts of the host": (("delivery.hostFacts=true",), ("install",), ("delivery",)),
+    "real use": (("usage.hostPID=true",), ("install",), ("usage",)),
     "NVIDIA's NRI plugin": (("delivery.nvidiaNri=true",), ("install",), ("nvidia-nri",)),
+    "the agent as an NRI plugin": (("delivery.nri=true",), ("install",), ("nri",)),
+    "MPS": (("delivery.nri=true", "isolation.mps=true"), ("install",), ("nri", "mps")),
+    "the driver's limits": (
+        ("delivery.nri=true", "isolation.memoryLimits=true"),
+        *(("install",), ("nri", "memory-limits")),
+    ),
+    "the agent as a device plugin": (("delivery.devicePlugin=true",), ("install",), ("device-plugin",)),
     "extender mode": (("extender.enabled=true",), ("install",), ("extender",)),
+    "claims of other drivers": (("resourceClaims.enabled=true",), ("install",), ("resource-claims",)),
     "quota for priority classes": (("priorityQuota=true",), ("install",), ("priority-quota",)),
     "missing devices": (("missingDevices=delete",), ("install",), ("missing-devices",)),
     "rigid budgets": (("rigidBudgets=violate",), ("install",), ("rigid-budgets",)),
     "resize": (("resize=true",), ("install",), ("resize",)),
+    "the page": (("ui.enabled=true",), ("install",), ("ui",)),
+    "the page, exposed": (("ui.enabled=true", "ui.exposed=true"), ("install",), ("ui", "ui-exposed")),
+    "expander": (("expander.enabled=true",), ("install",), ("expander",)),
     "PodGroups": (("gangs.podGroups=true",), ("install",), ("coscheduling",)),
     "pod templates": (("webhook.completeTemplates=true",), ("install",), ("complete-templates",)),
     "pod templates and cert-manager": (
@@ -133,6 +145,18 @@ def test_an_installation_without_a_registry_is_refused(helm: Helm) -> None:
     assert "image: tranche:0.1.0\n" in helm(*template, ON_THE_NODES).stdout
 
 
+@pytest.mark.parametrize(
+    "values",
+    [("extender.enabled=true", "resourceClaims.enabled=true"), ("config.allocation.resource_claims=hand-over",)],
+)
+def test_pods_are_handed_over_by_one_value_and_not_in_extender_mode(helm: Helm, values: tuple[str, ...]) -> None:
+    """Otherwise pods would wait for a kube-scheduler that is not there."""
+    sets = [f"--set={each}" for each in values]
+    done = helm("template", "tranche", str(CHART), "--namespace=tranche-system", ON_THE_NODES, *sets)
+    assert done.returncode != 0
+    assert "resourceClaims.enabled" in done.stderr
+
+
 def test_images_come_from_one_registry(render: Render) -> None:
     """A cluster without access to others sets one value; pull secrets reach every pod."""
     rendered = pods(render("global.imageRegistry=registry.example:5000/a", "image.pullSecrets[0].name=key"))
@@ -197,11 +221,28 @@ def test_configuration_is_what_the_processes_read(render: Render) -> None:
     assert settings.log.format == "json"
 
 
+@pytest.mark.parametrize(
+    ("values", "allowed"),
+    [
+        ((), "['', 'none', 'hami-core', 'mps', 'mig', 'cuda']"),
+        (("config.webhook.isolation=cuda", "config.webhook.allowed_isolations={cuda,mig}"), "['cuda', 'mig']"),
+        (("config.webhook.allowed_isolations={none,mps}",), "['', 'none', 'mps']"),
+    ],
+)
+def test_the_policy_allows_the_isolations_that_the_webhook_allows(
+    render: Render, values: tuple[str, ...], allowed: str
+) -> None:
+    """A pod that chose none is allowed where `none` is."""
+    policy = render(*values)["ValidatingAdmissionPolicy", "", "tranche-creation"]
+    (found,) = (each["expression"] for each in policy["spec"]["variables"] if each["name"] == "allowedIsolations")
+    assert found == allowed
+
+
 def test_aliases_of_the_scheduler_reach_the_policies(render: Render) -> None:
     """A pod that names an alias is guarded like one that names the scheduler."""
     policy = render("config.scheduler.aliases={old}")["ValidatingAdmissionPolicy", "", "tranche-creation"]
     text = yaml.safe_dump(policy, width=10_000)
-    assert "in ['tranche', 'old']" in text.replace("''", "'")
+    assert "in ['tranche', 'old', 'tranche-claims']" in text.replace("''", "'")
 
 
 @pytest.mark.parametrize(
@@ -294,6 +335,14 @@ def test_two_monitors_at_once_are_refused(helm: Any) -> None:
     flags = [f"--set=monitoring.{each}.enabled=true" for each in ("podMonitor", "serviceMonitor")]
     done = helm("template", "tranche", str(chart.CHART), "--namespace=tranche-system", ON_THE_NODES, *flags)
     assert "monitoring.podMonitor and monitoring.serviceMonitor: enable only one" in done.stderr
+
+
+@pytest.mark.parametrize("value", ["isolation.mps", "isolation.memoryLimits"])
+def test_what_the_agents_plugin_has_to_bring_needs_the_plugin(helm: Any, value: str) -> None:
+    """A daemon whose pipes no container has, and limits of containers that the agent does not know, have no use."""
+    flags = ("--namespace=tranche-system", ON_THE_NODES, f"--set={value}=true")
+    done = helm("template", "tranche", str(chart.CHART), *flags)
+    assert f"{value}: without delivery.nri=true" in done.stderr
 
 
 def test_logs_of_the_test_are_printed(helm: Any) -> None:

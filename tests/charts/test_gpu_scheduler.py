@@ -79,7 +79,7 @@ def test_one_alias_in_webhook_scheduler_and_policy(kustomize: Render) -> None:
     expressions = policy(objects, "tranche-creation")
     compared = [name for name, text in expressions.items() if "['tranche'" in text]
     assert sorted(compared) == ["concerns-gpus", "is-new-or-waits", "isReviewed", "ours", "tooLarge"]
-    assert all(f"in ['tranche', '{NAME}']" in expressions[name] for name in compared)
+    assert all(f"in ['tranche', '{NAME}', 'tranche-claims']" in expressions[name] for name in compared)
 
 
 def test_component_keeps_the_settings_of_the_base(kustomize: Render) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from lab import kubectl
 from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
+from tests.support import gpu_command
 
 ROOT = Path(__file__).parents[2]
 TEAM = "cli-team"
@@ -120,13 +120,6 @@ def gpu(team: Layout) -> Gpu:
 
     def run(*arguments: str, account: str = "viewer") -> "subprocess.CompletedProcess[str]":
         kubeconfig = service_account_kubeconfig(team, namespace=TEAM, name=account)
-        return subprocess.run(
-            [sys.executable, "-m", "cli", *arguments, "--kubeconfig", str(kubeconfig)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return gpu_command.run(kubeconfig, *arguments)
 
     return run

@@ -85,8 +85,8 @@ def test_the_size_is_written_and_shown_once_the_pod_has_it(tmp_path: Path, capsy
         "namespace": "team",
         "pod": "p",
         "containers": [
-            {"name": "c0", "memoryMiB": 6000, "cores": 400},
-            {"name": "c1", "memoryMiB": 200, "cores": 200},
+            {"name": "c0", "memoryMiB": 6000, "cores": 400, "memoryLimitMiB": 0, "coresLimit": 0},
+            {"name": "c1", "memoryMiB": 200, "cores": 200, "memoryLimitMiB": 0, "coresLimit": 0},
         ],
         "pending": True,
     }
@@ -116,7 +116,7 @@ def test_a_wish_that_is_not_carried_out_in_time_is_a_failure(
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ((), 2, "name a size: --memory, --cores, or both"),
+        ((), 2, "name a size: --memory, --cores, or their limits"),
         (("--memory", "0"), 2, "--memory must be at least 1"),
         (("--cores", "101"), 2, "--cores from 0 to 100"),
         (("--memory", "1"), 1, "containers c0, c1 have cards: name one with -c"),

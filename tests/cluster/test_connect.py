@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import socket
 import ssl
 import threading
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +17,7 @@ from aiohttp.test_utils import TestServer
 
 from certs.ephemeral import EphemeralSource
 from certs.leaf import ServerNames
+from certs.x509 import issue, new_authority
 from cluster.api import Api
 from cluster.connect import connect
 from cluster.version import own
@@ -25,13 +28,13 @@ if TYPE_CHECKING:
 _BEGINNING = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
 
 
-def _kubeconfig(folder: Path, port: int) -> str:
+def _kubeconfig(folder: Path, port: int, **user: str) -> str:
     cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
     content = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "a", "cluster": cluster}],
-        "users": [{"name": "a", "user": {"token": "none"}}],
+        "users": [{"name": "a", "user": user or {"token": "none"}}],
         "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
         "current-context": "a",
     }
@@ -60,6 +63,37 @@ async def test_a_program_names_itself(tmp_path: Path) -> None:
     finally:
         await server.close()
     assert heads == [f"tranche-x/{own().version}"]
+
+
+async def test_a_request_of_a_user_has_nothing_of_this_process(tmp_path: Path) -> None:
+    """An API server prefers a client certificate to a token, so it gets none when a user's token is sent."""
+    now, day = datetime.now(UTC), timedelta(days=1)
+    authority = new_authority("clients", lifetime=day, now=now)
+    own = issue(authority, common_name="scheduler", dns_names=("scheduler",), lifetime=day, now=now, client=True)
+    seen: list[tuple[bool, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        tls = request.get_extra_info("ssl_object")
+        seen.append((bool(tls.getpeercert(binary_form=True)), request.headers.get("Authorization", "")))
+        return web.json_response({})
+
+    app = web.Application()
+    app.router.add_get("/version", answer)
+    context = EphemeralSource(ServerNames(("localhost",))).context(None)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(cadata=authority.certificate_pem.decode())
+    server = TestServer(app)
+    await server.start_server(ssl=context)
+    identity = {"client-certificate-data": own.certificate_pem, "client-key-data": own.key_pem}
+    try:
+        assert server.port is not None
+        user = {name: base64.b64encode(content).decode() for name, content in identity.items()}
+        async with connect(program="x", kubeconfig=_kubeconfig(tmp_path, server.port, **user)) as connection:
+            await Api(connection).request("GET", "/version")
+            await Api(connection).as_user("of a user").request("GET", "/version")
+    finally:
+        await server.close()
+    assert seen == [(True, ""), (False, "Bearer of a user")]
 
 
 @pytest.mark.parametrize("has_answered", [True, False], ids=["a watch", "a request without a response"])

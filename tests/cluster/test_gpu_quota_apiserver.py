@@ -50,7 +50,12 @@ def test_defaults_are_those_of_the_product(quotas: Stored) -> None:
 def test_every_field_that_our_code_reads_is_stored(quotas: Stored) -> None:
     """The names of the fields are the same in the schema and in the code."""
     spec = {
-        "total": {"limits": {"nvidia.com/gpu": 8, MEMORY: 0}, "maxPods": 4, "alertThresholdPercent": 0},
+        "total": {
+            "limits": {"nvidia.com/gpu": 8, MEMORY: 0},
+            "requests": {MEMORY: 5},
+            "maxPods": 4,
+            "alertThresholdPercent": 0,
+        },
         "single": {"limits": {MEMORY: 20000}, "maxCards": 2, "defaults": {MEMORY: 20000, "nvidia.com/gpucores": 10}},
     }
     stored = quotas.would_be(quota(**spec))
@@ -97,6 +102,7 @@ def test_a_default_above_the_limit_of_one_pod_is_refused(quotas: Stored) -> None
         ({"total": {"limits": {"nvidia.com/gpus": 4}}}, "nvidia.com/gpus has no effect: did you mean nvidia.com/gpu?"),
         ({"total": {"limits": {"nvidia.com/gpumemory": 4}}}, "did you mean nvidia.com/gpumem?"),
         ({"total": {"limits": {"cpu": 4}}}, "cpu has no effect: use a ResourceQuota"),
+        ({"total": {"requests": {"nvidia.com/gpumemory": 4}}}, "did you mean nvidia.com/gpumem?"),
         ({"single": {"limits": {"nvidia.com/gpu": 4}}}, "use spec.single.maxCards"),
         (
             {"single": {"defaults": {"gpumem": 4}}},
@@ -107,7 +113,10 @@ def test_a_default_above_the_limit_of_one_pod_is_refused(quotas: Stored) -> None
 def test_limits_that_limit_nothing_are_warned_of(quotas: Stored, spec: dict[str, Any], words: str) -> None:
     """As soon as the API server has compiled the policy; a quota without a mistake has no warning."""
     wait.until(lambda: words in quotas.warning(quota(**spec)), what="a warning", timeout_s=READY_S)
-    good = {"total": {"limits": {MEMORY: 4}}, "single": {"defaults": {"nvidia.com/gpumem-percentage": 5}}}
+    good = {
+        "total": {"limits": {MEMORY: 4}, "requests": {MEMORY: 4}},
+        "single": {"defaults": {"nvidia.com/gpumem-percentage": 5}},
+    }
     assert quotas.warning(quota(**good)) == ""
 
 

@@ -19,7 +19,7 @@ from webhook.settings import WebhookSettings
 
 Make = Callable[..., Any]
 DEFAULTS = AllocationSettings()
-GPU, MEMORY, PERCENT, CORES = DEFAULTS.resources.gpu_resources()
+GPU, MEMORY, PERCENT, CORES, _ = DEFAULTS.resources.gpu_resources()
 PRIORITY = DEFAULTS.resources.priority
 
 
@@ -397,7 +397,7 @@ def test_a_quota_counts_a_percentage_on_the_card_at_placement(memory_mib: int, f
 def test_several_quotas_combine_by_their_minimum() -> None:
     """The smallest limit of each resource counts."""
     one, other = {"limits.nvidia.com/gpumem": "5"}, {"limits.nvidia.com/gpumem": "3", "limits.nvidia.com/gpu": "1"}
-    memory, cores, cards = limits({"one": one, "other": other}, DEFAULTS).limits
+    memory, cores, cards, _ = limits({"one": one, "other": other}, DEFAULTS).limits
     assert (memory, cores) == (Limit("ResourceQuota", "other", "nvidia.com/gpumem", 3, 1), None)
     assert cards == Limit("ResourceQuota", "other", "nvidia.com/gpu", 1, 1)
     assert limits({"one": one}, DEFAULTS).memory_mib == 5

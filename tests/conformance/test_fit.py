@@ -239,6 +239,7 @@ cards = st.builds(
     slots=st.integers(0, 3),
     numa=st.integers(0, 1),
     healthy=st.booleans(),
+    tflops=st.sampled_from([0, 65, 312]),
 )
 requests = st.builds(
     container,
@@ -246,6 +247,7 @@ requests = st.builds(
     count=st.integers(1, 3),
     memory=st.integers(1, 300),
     cores=st.sampled_from([0, 300, 1000]),
+    tflops=st.sampled_from([0, 0, 20, 312]),
 )
 
 
@@ -269,8 +271,8 @@ def test_reasons_sum_to_the_cards(drawn: list[Card], pods: list[ContainerRequest
 @pytest.mark.rule("2.3.1")
 def test_the_score_of_a_card() -> None:
     """It is ten times the weighted fullness with the request; a capacity of 0 counts as empty."""
-    total = [[1000, 0], [1000, 1000], [10, 10]]
-    used = [[100, 0], [200, 0], [1, 0]]
+    total = [[1000, 0], [1000, 1000], [10, 10], [0, 0]]
+    used = [[100, 0], [200, 0], [1, 0], [0, 0]]
     scores = card_scores(
         (0, 1),
         total=total,

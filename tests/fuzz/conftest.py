@@ -16,10 +16,12 @@ from certs.leaf import ServerNames
 from certs.source import IssuedSource
 from certs.x509 import KeyPair, issue, new_authority
 from cluster.configuration import ClusterSettings, Configuration
+from cluster.events import Recorder
 from fuzz.world import CLAIMS
 from scheduler import servers
 from scheduler.leader import Leader
-from scheduler.settings import SchedulerSettings, ServingSettings
+from scheduler.serving_settings import ServingSettings
+from scheduler.settings import SchedulerSettings
 from tests.scheduler.support.builders import state
 from tests.scheduler.support.extending import extending
 from webhook import cluster_quotas, server
@@ -100,8 +102,13 @@ async def scheduler(authority: KeyPair, tmp_path: Path, monkeypatch: pytest.Monk
     verbs = extending(state("n1"))
     leader = cast("Leader", SimpleNamespace(is_ready=True, deciding=SimpleNamespace(extender=verbs, queries=None)))
     configuration = Configuration(ClusterSettings(), AllocationSettings(), own, {"webhook": WebhookSettings()})
+    api = cast("Any", verbs)._pods._api
     async with servers.serving(
-        configuration, api=cast("Any", verbs)._pods._api, leader=leader, metrics=cast("Any", verbs)._metrics
+        configuration,
+        api=api,
+        leader=leader,
+        metrics=cast("Any", verbs)._metrics,
+        recorder=Recorder(api, component="test", instance="test"),
     ) as number:
         yield Port(number, _trusting(authority))
 

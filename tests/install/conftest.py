@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import ssl
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from lab import helm_binary, helm_installation, kubectl, pki
+from lab import helm_binary, helm_installation, kubectl
 from lab.client import client
+from lab.errors import LabError
 from lab.layout import Layout
 from tests.install import older_image
 from tests.lab.image.conftest import require_image_tools
@@ -32,9 +29,12 @@ PATIENCE_S = 180.0
 VOLATILE = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "pods.metrics.k8s.io")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Layout]:
-    """The cluster of `make install-lab` before Tranche is installed, with the image of an older version as well."""
+    """The cluster of `make install-lab` before Tranche is installed, with the image of an older version as well.
+
+    A module that installs it removes it.
+    """
     require_image_tools()
     with labs.reserved("installable", tmp_path_factory) as layout:
         helm_installation.start(layout)
@@ -106,6 +106,10 @@ def _patiently(layout: Layout, *arguments: str) -> None:
             return
 
 
+_PAUSE_S = 0.1
+"""Between two admissions: the processes under test need the processors themselves."""
+
+
 class Admissions:
     """Creates GPU pods in dry runs, one after the other, while a block runs.
 
@@ -117,9 +121,8 @@ class Admissions:
     def __init__(self, layout: Layout, namespace: str) -> None:
         self.admitted = 0
         self.failed: list[str] = []
-        self._url = f"{layout.server}/api/v1/namespaces/{namespace}/pods?dryRun=All"
-        self._context = ssl.create_default_context(cafile=str(pki.certificate(layout, pki.CLUSTER_CA)))
-        self._context.load_cert_chain(pki.certificate(layout, "admin"), pki.key(layout, "admin"))
+        self._layout = layout
+        self._namespace = namespace
         self._ended = threading.Event()
 
     @contextmanager
@@ -134,15 +137,11 @@ class Admissions:
             thread.join(30)
 
     def _run(self) -> None:
-        body = json.dumps(gpu_pod("load")).encode()
-        while not self._ended.is_set():
-            request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
+        api = client(self._layout)
+        while not self._ended.wait(_PAUSE_S):
             try:
-                with urllib.request.urlopen(request, context=self._context, timeout=30) as response:
-                    created = json.load(response)
-            except urllib.error.HTTPError as error:
-                self.failed.append(error.read().decode())
-            except OSError as error:
+                (created,) = api.create(gpu_pod("load"), namespace=self._namespace, dry_run=True)
+            except LabError as error:
                 self.failed.append(str(error))
             else:
                 if created["spec"]["schedulerName"] == "tranche":

@@ -20,7 +20,7 @@ BEGINNING = " ".join("\n".join((ROOT / "README.md").read_text(encoding="utf-8").
         "not `resourceClaims`, `workloadRef` and, by default, [`schedulingGroup`](docs/gangs-declaring.md#podgroups)",
         "It holds a pod with one of these, with an event that names the field",
         "a pod that fits nowhere, or a [gang](docs/gangs.md), waits until cards become free",
-        "it does not stop a container from using more than it was given",
+        "By default it does not stop a container from using more than it was given",
         "Tranche installs neither HAMi-core nor MPS",
     ],
 )

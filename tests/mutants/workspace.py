@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / ".lab" / "mutants"
-MARKS: Final = "not apiserver and not kubelet and not helm and not image and not archive and not promtool"
+MARKS: Final = " and ".join(
+    f"not {mark}" for mark in ("apiserver", "kubelet", "helm", "image", "archive", "promtool", "browser")
+)
 UNABLE: Final = ("--ignore=tests/cli/test_base_installation.py",)
 """Tests that cannot run mutants: those of an installation without packages for development, so without mutmut."""
 _STOP_S: Final = 60

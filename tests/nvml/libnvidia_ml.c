@@ -22,9 +22,15 @@
  *     nvlink VERSION                  NVML's number of the version of its links
  *     topology NODE BRIDGE SWITCHES SWITCH    its place on PCIe, by numbers for all cards: its NUMA node, its host bridge,
  *                                     the switches below it, and the last of them
+ *     used BYTES | busy PERCENT       its used memory, and its utilization; -1: not supported
+ *     process PID BYTES compute|mps|graphics UUID    a process on the card or the MIG device UUID; BYTES -1: unknown
+ *     sample PID PERCENT TIMESTAMP    the utilization by a process, in µs; `samples none`: not supported
+ *     limit CGROUP HARD USED          the driver's memory limit of a cgroup, and what it has counted there
  *     event ID xid|dbe DATA           IDs grow; each is delivered once per event set that existed before
  *     error FUNCTION CODE             FUNCTION may be *
  *     hang FUNCTION                   the call does not return while this directive exists
+ *
+ * Limits that are set are lines of $NVML_STUB_STATE.limits: card, cgroup, soft and hard limit in MiB.
  *
  * MIG instances are lines of another file, $NVML_STUB_STATE.instances; calls that create and destroy instances change it:
  *
@@ -58,6 +64,7 @@ enum { LEVEL_SYSTEM = 50, LEVEL_STEP = 10, MAX_LEVELS = 4 };
 enum { FIELD_SPEED_COMMON = 90, FIELD_GET_SPEED = 164, FIELD_RECOVERY_ACTION = 230 };
 enum { VALUE_UNSIGNED_INT = 1 };
 enum { EVENT_DOUBLE_BIT = 2, EVENT_XID = 8 };
+enum { MAX_PROCESSES = 32, MAX_SAMPLES = 64, MAX_LIMITS = 8 };
 enum { MAX_CARDS = 16, MAX_LINKS = 18, MAX_ERRORS = 16, MAX_EVENTS = 64, POLL_MS = 5 };
 enum { MAX_PROFILES = 8, MAX_PLACES = 8, MAX_INSTANCES = 32 };
 
@@ -142,6 +149,42 @@ typedef struct {
 } *nvmlEventSet_t;
 
 typedef struct {
+    unsigned int gpu, memory;
+} nvmlUtilization_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_t;
+
+typedef struct {
+    unsigned int pid;
+    unsigned long long timeStamp;
+    unsigned int smUtil, memUtil, encUtil, decUtil;
+} nvmlProcessUtilizationSample_t;
+
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit, hardLimit, currentUsed;
+} nvmlGetMemoryLimits_v1_t;
+
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit, hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+
+typedef struct {
+    char kind[16], uuid[96];
+    nvmlProcessInfo_t info;
+} Process;
+
+typedef struct {
+    char cgroup[224];
+    unsigned long long hard, used;
+} Limit;
+
+typedef struct {
     char function[64];
     int code; /* 0: the call hangs */
 } Fault;
@@ -178,6 +221,14 @@ typedef struct {
     int fault_count;
     Profile profiles[MAX_PROFILES];
     int profile_count;
+    unsigned long long used;
+    int busy, no_samples;
+    Process processes[MAX_PROCESSES];
+    int process_count;
+    nvmlProcessUtilizationSample_t samples[MAX_SAMPLES];
+    int sample_count;
+    Limit limits[MAX_LIMITS];
+    int limit_count;
 } Card;
 
 typedef struct {
@@ -255,6 +306,28 @@ static void store_instances(const State *state) {
         fclose(file);
 }
 
+static void parse_use(Card *card, const char *line) {
+    Process *process = &card->processes[card->process_count];
+    nvmlProcessUtilizationSample_t *sample = &card->samples[card->sample_count];
+    Limit *limit = &card->limits[card->limit_count];
+    long long bytes;
+    sscanf(line, "used %llu", &card->used);
+    sscanf(line, "busy %d", &card->busy);
+    if (strncmp(line, "samples none", 12) == 0)
+        card->no_samples = 1;
+    if (card->process_count < MAX_PROCESSES &&
+        sscanf(line, "process %u %lld %15s %95s", &process->info.pid, &bytes, process->kind, process->uuid) == 4) {
+        process->info.usedGpuMemory = (unsigned long long)bytes;
+        card->process_count++;
+    }
+    if (card->sample_count < MAX_SAMPLES &&
+        sscanf(line, "sample %u %u %llu", &sample->pid, &sample->smUtil, &sample->timeStamp) == 3)
+        card->sample_count++;
+    if (card->limit_count < MAX_LIMITS &&
+        sscanf(line, "limit %223s %llu %llu", limit->cgroup, &limit->hard, &limit->used) == 3)
+        card->limit_count++;
+}
+
 static void parse_card(State *state, Card *card, const char *line) {
     char word[64], text[64];
     unsigned int number, mbps;
@@ -270,6 +343,7 @@ static void parse_card(State *state, Card *card, const char *line) {
     sscanf(line, "mig %d", &card->mig);
     sscanf(line, "recovery %u", &card->recovery);
     parse_profile(card, line);
+    parse_use(card, line);
     if (strncmp(line, "fields old", 10) == 0)
         card->old_fields = 1;
     if (strncmp(line, "fields none", 11) == 0)
@@ -300,7 +374,7 @@ static State *load(void) {
     const char *path = getenv("NVML_STUB_STATE");
     FILE *file = path ? fopen(path, "r") : NULL;
     Card *card = NULL;
-    char line[256];
+    char line[512];
     while (file && fgets(line, sizeof line, file)) {
         if (strncmp(line, "card ", 5) == 0 && state->card_count < MAX_CARDS) {
             card = &state->cards[state->card_count++];
@@ -439,7 +513,13 @@ nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
     for (int i = 0; i < known_count; i++)
         if (!strcmp(known[i].uuid, uuid))
             return nvmlDeviceGetHandleByIndex_v2(i, device);
-    return NOT_FOUND;
+    State *state = load();
+    Instance *mig = instance_called(state, uuid);
+    if (mig) { /* such handles are never freed */
+        *device = calloc(1, sizeof **device);
+        memcpy((*device)->uuid, mig->uuid, sizeof(*device)->uuid);
+    }
+    return end(state, mig ? SUCCESS : NOT_FOUND);
 }
 
 static Profile *profile_with(Card *card, unsigned int id) {
@@ -473,7 +553,7 @@ READ(nvmlDeviceGetName, (nvmlDevice_t device, char *name, unsigned int length),
      })
 
 READ(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *memory),
-     { *memory = ((nvmlMemory_t){card->memory, card->memory, 0}); })
+     { *memory = ((nvmlMemory_t){card->memory, card->memory - card->used, card->used}); })
 
 READ(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t *pci), { put_bus_id(pci, card->pci); })
 
@@ -719,6 +799,83 @@ ON_INSTANCE(nvmlGpuInstanceDestroy, (nvmlGpuInstance_t handle), {
     else {
         *instance = state->instances[--state->instance_count];
         store_instances(state);
+    }
+})
+
+/* ---- use ----------------------------------------------------------------------------------------------------------- */
+
+READ(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t *rates), {
+    *rates = ((nvmlUtilization_t){(unsigned int)card->busy, 0});
+    if (card->busy < 0 || instance_called(state, device->uuid))
+        result = NOT_SUPPORTED;
+})
+
+/* As in the driver, a buffer that is too small gets nothing but the number of processes. */
+static nvmlReturn_t put_processes(const Card *card, const char *uuid, const char *kind, unsigned int *count,
+                                  nvmlProcessInfo_t *infos) {
+    unsigned int room = infos ? *count : 0;
+    unsigned int found = 0;
+    for (int i = 0; i < card->process_count; i++) {
+        const Process *each = &card->processes[i];
+        if (strcmp(each->kind, kind) || strcmp(each->uuid, uuid))
+            continue;
+        if (found < room)
+            infos[found] = each->info;
+        found++;
+    }
+    *count = found;
+    return found > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+READ(nvmlDeviceGetComputeRunningProcesses_v3, (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos),
+     { result = put_processes(card, device->uuid, "compute", count, infos); })
+
+READ(nvmlDeviceGetMPSComputeRunningProcesses_v3, (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos),
+     { result = put_processes(card, device->uuid, "mps", count, infos); })
+
+READ(nvmlDeviceGetGraphicsRunningProcesses_v3, (nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos),
+     { result = put_processes(card, device->uuid, "graphics", count, infos); })
+
+READ(nvmlDeviceGetProcessUtilization,
+     (nvmlDevice_t device, nvmlProcessUtilizationSample_t *samples, unsigned int *count, unsigned long long since), {
+         unsigned int room = samples ? *count : 0;
+         unsigned int found = 0;
+         for (int i = 0; i < card->sample_count; i++)
+             if (card->samples[i].timeStamp > since) {
+                 if (found < room)
+                     samples[found] = card->samples[i];
+                 found++;
+             }
+         *count = found;
+         if (card->no_samples)
+             result = NOT_SUPPORTED;
+         else if (!found)
+             result = NOT_FOUND;
+         else if (found > room)
+             result = INSUFFICIENT_SIZE;
+     })
+
+READ(nvmlDeviceGetMemoryLimits_v1, (nvmlDevice_t device, nvmlGetMemoryLimits_v1_t *limits), {
+    result = NOT_FOUND;
+    for (int i = 0; i < card->limit_count; i++)
+        if (!strcmp(card->limits[i].cgroup, limits->nameSpace)) {
+            limits->softLimit = limits->hardLimit = card->limits[i].hard;
+            limits->currentUsed = card->limits[i].used;
+            result = SUCCESS;
+        }
+})
+
+READ(nvmlDeviceSetMemoryLimits_v1, (nvmlDevice_t device, nvmlSetMemoryLimits_v1_t *limits), {
+    char path[4096];
+    if (limits->softLimit > limits->hardLimit || limits->hardLimit > card->memory)
+        result = INVALID_ARGUMENT;
+    else {
+        const char *file = getenv("NVML_STUB_STATE");
+        snprintf(path, sizeof path, "%s.limits", file ? file : "");
+        FILE *set = fopen(path, "a");
+        fprintf(set, "%s %s %llu %llu\n", card->uuid, limits->nameSpace, limits->softLimit >> 20,
+                limits->hardLimit >> 20);
+        fclose(set);
     }
 })
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from allocation.names import LIMITS
 from allocation.settings import ResourceNames
 from allocation.variables import TABLE, Ruling
 from lab import wait
@@ -116,7 +117,7 @@ def claim_pod(scheduler: str = "", **metadata: Any) -> dict[str, Any]:
     return sent
 
 
-@pytest.mark.parametrize("scheduler", ["", "default-scheduler", "tranche"])
+@pytest.mark.parametrize("scheduler", ["", "default-scheduler", "tranche", "tranche-claims"])
 def test_claim_pod_that_the_webhook_did_not_see_is_refused(guarded: Guarded, scheduler: str) -> None:
     """Without GPU resources it would start without a card, or wait forever; the webhook does not run here."""
     injected = {"labels": {"gpu.scheduling/injection": "enabled"}}
@@ -153,7 +154,17 @@ def test_claim_of_a_pod_never_changes(guarded: Guarded) -> None:
         assert guarded.annotation_refusal("claims", "mine", user or "1", user=user) == ""
 
 
-@pytest.mark.parametrize("name", [row.name for row in TABLE if row.ruling is Ruling.REMOVED])
+def test_limits_of_a_pod_never_change(guarded: Guarded) -> None:
+    """Otherwise a pod that waits would get another limit than admission and its namespace's quotas have checked."""
+    for name, own in (("limited", {LIMITS: '{"main":{"gpucores":60}}'}), ("unlimited", {})):
+        sent = prepared()
+        sent["metadata"] = {"name": name, "annotations": {**sent["metadata"]["annotations"], **own}}
+        guarded.api().create(sent, namespace=IN)
+    for name, value in (("limited", '{"main":{"gpucores":90}}'), ("limited", None), ("unlimited", "{}")):
+        assert f"annotation {LIMITS} says which GPUs the pod has" in guarded.annotation_refusal(name, LIMITS, value)
+
+
+@pytest.mark.parametrize("name", [row.name for row in TABLE if row.ruling in (Ruling.REMOVED, Ruling.BY_ISOLATION)])
 def test_policy_refuses_a_variable_that_weakens_a_limit(guarded: Guarded, name: str) -> None:
     """In containers with and without the GPU; the message names the container and the variable."""
     entry = {"name": name.replace("*", "LIMIT"), "value": "1"}

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from allocation.allocation import Allocation, CardShare
+from allocation.isolation import Isolation
 from allocation.names import ALLOCATION, FENCED_LABEL, LEADER, RESIZE, RESIZED
+from allocation.request import PodRequest
+from allocation.wire import environment
 from lab import manifests, wait
 from lab.client import Client, client
 from tests.policies.support.leader import FORMER, TOKEN
@@ -104,6 +108,14 @@ def test_the_leader_writes_another_size(running: Running) -> None:
     assert running.refusal(again) == ""
     assert running.shown()["metadata"]["generation"] == before + 2
     assert running.refusal(running.change({RESIZED: None})) == ""
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_the_leader_writes_every_limit_of_an_isolation(running: Running, isolation: Isolation) -> None:
+    """A limit that it could not write would refuse the whole resize."""
+    share = CardShare("GPU-a", 0, 200, 100)
+    limits = environment.resize_annotations(Allocation("n", {"c0": (share,)}), PodRequest((), isolation))
+    assert running.refusal(running.change({**limits, ALLOCATION: '{"v":1}'}), dry_run=True) == ""
 
 
 def test_a_former_leader_writes_nothing(running: Running) -> None:

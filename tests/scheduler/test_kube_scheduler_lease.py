@@ -2,24 +2,28 @@
 
 import asyncio
 
+import pytest
+
 from cluster.api import Api
 from cluster.election import Election, ElectionSettings
 from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from scheduler.kube_scheduler_lease import KubeSchedulerLease
 from scheduler.settings import KubeSchedulerSettings
 from tests.cluster.support.leases import Leases, no_epoch
+from tests.scheduler.support.builders import Clock
 
 FAST = ElectionSettings(lease_seconds=0.3, renew_deadline_seconds=0.2, retry_seconds=0.01)
 
 
-def held_by(holder: str | None) -> Lease:
+def held_by(holder: str | None, renewed: str = "") -> Lease:
     """Return the Lease of the kube-schedulers, held by `holder`."""
-    return Lease(LeaseMeta(name="kube-scheduler", namespace="kube-system"), LeaseSpec(holder))
+    spec = LeaseSpec(holder, renew_time=renewed)
+    return Lease(LeaseMeta(name="kube-scheduler", namespace="kube-system"), spec)
 
 
-def followed_lease(identity: str = "host-a") -> KubeSchedulerLease:
+def followed_lease(identity: str = "host-a", clock: Clock | None = None) -> KubeSchedulerLease:
     """Return an instance without an informer; tests set the Lease."""
-    return KubeSchedulerLease(Api.__new__(Api), KubeSchedulerSettings(identity=identity))
+    return KubeSchedulerLease(Api.__new__(Api), KubeSchedulerSettings(identity=identity), clock=clock or Clock())
 
 
 def test_own_kube_scheduler_is_recognised_by_the_name_before_the_underscore() -> None:
@@ -36,6 +40,42 @@ def test_own_kube_scheduler_is_recognised_by_the_name_before_the_underscore() ->
     kube_scheduler._set(held_by("host-a_2"), None)
     kube_scheduler._drop(held_by("host-a_2"))
     assert not kube_scheduler.leads()
+
+
+def test_loop_needs_no_kube_scheduler() -> None:
+    """It stands by next to a kube-scheduler of which another one leads, but not while none runs, or none ever did."""
+    clock = Clock()
+    lease = followed_lease(clock=clock)
+    assert not lease.lets_loop_lead()  # nothing was read yet
+    lease._informer.synced.set()
+    assert lease.lets_loop_lead()
+    before = held_by("host-b_1", "1")
+    lease._set(before, None)
+    assert not lease.lets_loop_lead()
+    clock.now += 29
+    assert not lease.is_silent
+    lease._set(held_by("host-b_1", "2"), before)
+    clock.now += 29
+    lease._set(held_by("host-b_1", "2"), held_by("host-b_1", "2"))  # a list of the same
+    assert not lease.lets_loop_lead()
+    clock.now += 1
+    assert lease.is_silent
+    assert lease.lets_loop_lead()
+    lease._set(held_by("host-a_1", "3"), held_by("host-b_1", "2"))
+    assert not lease.is_silent
+    assert lease.lets_loop_lead()
+
+
+def test_silence_is_a_setting() -> None:
+    """For Leases that last longer, or less long, than those of kube-scheduler by default."""
+    clock = Clock()
+    lease = KubeSchedulerLease(Api.__new__(Api), KubeSchedulerSettings(silent_seconds=60.0), clock=clock)
+    clock.now += 59
+    assert not lease.is_silent
+    clock.now += 1
+    assert lease.is_silent
+    with pytest.raises(ValueError, match=r"kube_scheduler\.silent_seconds is 0\.5: it must be at least 1"):
+        KubeSchedulerSettings(silent_seconds=0.5)
 
 
 async def test_the_replica_leads_only_while_its_kube_scheduler_leads() -> None:

@@ -1,7 +1,8 @@
 """Which tests run in which of the processes of `make test`: a process keeps to the labs that it has started.
 
 Tests of a module stay together. Modules that share a lab go to the processes that have it, of which there are few,
-because a lab costs its start and processor time; modules without a lab fill the rest.
+because a lab costs its start and processor time; modules without a lab fill the rest, the long ones first, so that all
+processes end at about the same time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 NO_LAB: Final = ""
+LONG: Final = "long"
+"""In place of a lab: a module that takes longer than half a minute without one, by its marker."""
 
 
 class Distribution(LoadScopeScheduling):  # type: ignore[misc] -- pytest-xdist has no types
@@ -71,8 +74,8 @@ def choose(modules: Iterable[str], lab_of: Mapping[str, str], *, own: set[str], 
 
     def rank(module: str) -> int | None:
         lab = lab_of.get(module, NO_LAB)
-        if lab == NO_LAB:
-            return 2 * len(LABS)
+        if lab not in LABS:
+            return 2 * len(LABS) + (lab != LONG)
         place = list(LABS).index(lab)
         if lab in own:
             return place
@@ -91,6 +94,8 @@ def write(run: str, items: Iterable[pytest.Item]) -> None:
     labs: dict[str, str] = {}
     for item in items:
         module = item.nodeid.partition("::")[0]
+        if LONG in item.keywords:
+            labs[module] = LONG
         for lab in LABS.keys() & getattr(item, "fixturenames", ()):
             if labs.setdefault(module, lab) != lab:
                 raise ValueError(f"{module} uses the labs {labs[module]} and {lab}; make it two modules")

@@ -154,8 +154,12 @@ class Namespace:
         return self.get("pod", name)
 
     def empty(self) -> None:
-        """Delete Deployments and pods, and wait until they are gone."""
-        self.api.delete_all("deployments", namespace=self.name, propagation="Foreground")
+        """Delete Deployments and pods, and wait until they are gone.
+
+        Pods are not left to the garbage collector, which would give them their whole grace period.
+        """
+        for kind in ("deployments", "replicasets"):
+            self.api.delete_all(kind, namespace=self.name)
         wait.until(self._without_pods, what=f"the end of the pods in {self.name}", timeout_s=PATIENCE_S)
 
     def _without_pods(self) -> bool:
@@ -240,11 +244,12 @@ def plain_namespace(make_namespace: Callable[..., Namespace]) -> Iterator[Namesp
 
 
 def pod(name: str, *, node: str = "", labels: dict[str, str] | None = None, **limits: int | str) -> dict[str, Any]:
-    """Return the manifest of a pod with one container; limits by short names: gpu, gpumem, gpucores, percentage."""
+    """Return the manifest of a pod with one container; limits by short names, such as gpumem."""
     names = {
         "gpu": "nvidia.com/gpu",
         "gpumem": "nvidia.com/gpumem",
         "gpucores": "nvidia.com/gpucores",
+        "gputflops": "nvidia.com/gputflops",
         "percentage": "nvidia.com/gpumem-percentage",
     }
     return {

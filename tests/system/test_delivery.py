@@ -23,7 +23,8 @@ from lab.client import client
 from lab.errors import LabError
 from lab.files import write_private
 from tests.system.conftest import PATIENCE_S, Namespace, pod
-from tests.system.support import nvidia_software
+from tests.system.support import agents_plugin, nvidia_software
+from tests.system.support.agents_plugin import REGISTERED
 from tests.system.support.nri_plugin import NriPlugin
 
 if TYPE_CHECKING:
@@ -217,6 +218,54 @@ def test_long_container_name_waits_where_an_annotation_delivers(tranche_node: La
     with delivery(tranche_node, {"mode": "nvidia-nri"}):
         namespace.create(manifest)
         assert "ContainerNameTooLong" in namespace.unplaced("long")
+
+
+# ---- the agent as a plugin -------------------------------------------------------------------------------------------
+
+
+def test_agent_delivers_the_cards_of_an_allocation_itself(
+    tranche_node: Layout, namespace: Namespace, cards: list[str]
+) -> None:
+    """Without NVIDIA's runtime and without a variable; the pod's other container has none."""
+    manifest = with_second_container(pod("both", node=tranche_node.node_name, gpu=2, gpumem=3000))
+    with delivery(tranche_node, REGISTERED), agents_plugin.running(tranche_node):
+        bound = running(namespace, manifest)
+        assert len(allocated(bound)) == 2
+        assert devices(namespace, "both") == allocated(bound)
+        assert devices(namespace, "both", "other") == set()
+
+
+def test_no_container_starts_while_the_agent_is_away(
+    tranche_node: Layout, namespace: Namespace, cards: list[str]
+) -> None:
+    """The runtime's own validator refuses it, and it starts with its cards as soon as the plugin is back."""
+    with delivery(tranche_node, REGISTERED):
+        namespace.create(pod("early", node=tranche_node.node_name, gpu=1, gpumem=3000))
+        assert 'required plugin "tranche" not present' in failure(namespace, "early")
+        with agents_plugin.running(tranche_node):
+            namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/early")
+            assert devices(namespace, "early") == allocated(namespace.pod("early"))
+
+
+def test_node_without_its_plugin_takes_no_pods(tranche_node: Layout, namespace: Namespace) -> None:
+    """Only pods that were bound before it went away wait for it at the node."""
+    with delivery(tranche_node, {"mode": "nri", "isRegistered": False}):
+        namespace.create(pod("waits", node=tranche_node.node_name, gpu=1, gpumem=3000))
+        assert "its agent is not registered as a plugin of the container runtime" in namespace.unplaced("waits")
+    assert namespace.placed(1)
+
+
+def test_pod_that_another_bound_starts_no_container(
+    tranche_node: Layout, namespace: Namespace, cards: list[str]
+) -> None:
+    """Who may bind can put it on the node; the runtime refuses its container, because it has no allocation."""
+    with delivery(tranche_node, REGISTERED), agents_plugin.running(tranche_node):
+        namespace.create(pod("bound", gpu=1, gpumem=999999))
+        namespace.unplaced("bound")
+        target = {"apiVersion": "v1", "kind": "Node", "name": tranche_node.node_name}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "bound"}, "target": target}
+        namespace.api.request("POST", f"/api/v1/namespaces/{namespace.name}/pods/bound/binding", body=binding)
+        assert "asks for a GPU, and the pod has no allocation" in failure(namespace, "bound")
 
 
 # ---- forgery with a real plugin --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from scheduler.fence import Fence
 from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
 from tests.scheduler.support.fencing import fenced
+from tests.support.depth import repetitions
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
-ROUNDS = 200
+ROUNDS = repetitions(20, 200)
 NODE = "gpu-sim-0"
 DEPOSED = "does not lead any more"
 
@@ -69,7 +70,7 @@ def scheduled() -> Scheduled:
     )
 
 
-async def test_two_hundred_deposed_leaders_bind_nothing(without_scheduler: Layout, namespace: Namespace) -> None:
+async def test_deposed_leaders_bind_nothing(without_scheduler: Layout, namespace: Namespace) -> None:
     """In each round a leader decides and stops, another takes over and binds, and the Binding of the first is rejected.
 
     Both have the scheduler's own identity. The first leader stops right before the request leaves the process.

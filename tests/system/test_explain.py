@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from lab import components, kubeconfig, wait
 from lab.client import client
 from lab.processes import Daemon
+from tests.support import gpu_command
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit
 from tests.system.support.scheduler_api import query
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
 Gpu = "Callable[..., subprocess.CompletedProcess[str]]"
@@ -45,15 +43,7 @@ def gpu(tranche: Layout, namespace: Namespace) -> Iterator[Gpu]:
     identity = kubeconfig.service_account_kubeconfig(tranche, namespace=namespace.name, name="viewer")
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "cli", *arguments, "--kubeconfig", str(identity), "-n", namespace.name],
-            cwd=ROOT,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return gpu_command.run(identity, *arguments, "-n", namespace.name, stdin=stdin)
 
     yield run
     client(tranche).delete("clusterrolebinding", f"viewer-{namespace.name}")

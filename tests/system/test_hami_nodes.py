@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
-KILLS = {"scheduler": repetitions(3, 12), PLUGIN: repetitions(20, 88)}
+KILLS = {"scheduler": repetitions(3, 12), PLUGIN: repetitions(10, 88)}
 PODS, ROUND_PODS = repetitions(18, 57), 3
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
-RACES = repetitions(10, 50)
+RACES = repetitions(5, 50)
 """Rounds of two pods and one card; a takeover every `EACH` of them."""
 EACH = RACES // 5
 KILLS = 1

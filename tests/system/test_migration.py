@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from allocation.wire import hami
 from lab import components, kubeconfig, kubectl, manifests, wait
 from lab.client import client
 from lab.errors import LabError
+from tests.support import gpu_command
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import audit, truth
 from tests.system.support.hami_nodes import LOCK, NODES, component, delete, locks, served_nodes
@@ -82,8 +82,7 @@ def workload(kind: str, name: str, spec: dict[str, Any], **more: Any) -> dict[st
 def preflight(layout: Layout, *arguments: str, account: str = "preflight") -> subprocess.CompletedProcess[str]:
     """Run `kubectl gpu preflight` as an account that may read everything, or nothing."""
     identity = kubeconfig.service_account_kubeconfig(layout, namespace="kube-system", name=account)
-    command = [sys.executable, "-m", "cli", "preflight", "--kubeconfig", str(identity), *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return gpu_command.run(identity, "preflight", *arguments)
 
 
 def report(layout: Layout, *arguments: str) -> dict[str, Any]:

@@ -38,6 +38,8 @@ MATCHES = {
     "MatchOp.Re": lambda value, wanted: re.fullmatch(wanted, value) is not None,
     "MatchOp.NotRe": lambda value, wanted: re.fullmatch(wanted, value) is None,
 }
+WITH_KUBE_SCHEDULER = frozenset({"tranche_kube_scheduler_up"})
+"""What is exported only beside a kube-scheduler of ours; test_hand_over.py reads it."""
 QUEUE = {"apiVersion": "gpu.scheduling/v1", "kind": "GpuQueue", "metadata": {"name": "team"}, "spec": {}}
 QUOTA = {
     "apiVersion": "gpu.scheduling/v1",
@@ -143,7 +145,9 @@ def test_every_alert_matches_series(series: list[Series], alert: dict[str, Any])
     """An alert without series would never fire; the labels in its text are labels of its result."""
     expression = alert["expr"]
     for selector in selectors(expression):
-        assert selects(selector, series), f"no series matches {selector.prettify()}"
+        assert selector.name in WITH_KUBE_SCHEDULER or selects(selector, series), (
+            f"no series matches {selector.prettify()}"
+        )
     for label in re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"]):
         assert re.search(rf"by \([^)]*\b{label}\b", expression), label
 

@@ -10,6 +10,7 @@ GpuQueues and GpuQuotas count, and a pod is preempted.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from agent.device_plugin.node_view import LiveNodeView
 from allocation.names import CLAIM, SYSTEM_NAMESPACE, USE_UUIDS
 from allocation.request import PodRequest
 from cluster.api import Api
 from cluster.connect import connect
+from cluster.errors import ApiError
 from cluster.resource import GPU_CLAIMS, GPU_QUEUES, GPU_QUOTAS
-from lab import components, fleet, kubeconfig, wait
+from lab import components, fleet, kubeconfig, kubectl, manifests, wait
 from lab.client import client
 from lab.connection import RefusedError
 from lab.errors import LabError
@@ -42,6 +45,7 @@ from tests.support.volumes import claim, local_volume, storage_class
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import (
     coscheduling,
+    expanding,
     gpubindings,
     hami_nodes,
     missing_devices,
@@ -157,6 +161,25 @@ def request_a_mig_instance(namespace: Namespace, node: str) -> None:
     namespace.delete("pods", "sliced")
 
 
+async def read_the_pods_of_a_node(namespace: Namespace) -> None:
+    """As the agent of a node that is a device plugin, read which cards the pods of the node have."""
+    layout = namespace.layout
+    kubectl.run(layout, "apply", "-f", str(manifests.ROOT / "device-plugin" / "agent.yaml"))
+    identity = kubeconfig.service_account_kubeconfig(layout, namespace=SYSTEM_NAMESPACE, name="tranche-agent")
+    async with connect(program="tranche-test", kubeconfig=str(identity)) as connection:
+        view = LiveNodeView(Api(connection), node=NODE, resource="", socket="")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    await view.allocated()
+                except ApiError as error:  # the API server has not read the role yet
+                    if error.status != 403:
+                        raise
+                    await asyncio.sleep(0.1)
+                else:
+                    return
+
+
 async def bind_what_is_bound(namespace: Namespace) -> None:
     """As the scheduler, bind a pod that is already bound, so that it reads the pod."""
     namespace.create(pod("bound", node="gpu-sim-1"))
@@ -260,6 +283,20 @@ def resize_a_pod(namespace: Namespace) -> None:
         namespace.delete("pods", "resized")
 
 
+def bring_a_node(namespace: Namespace) -> None:
+    """Let the scheduler ask for a node, and end the request when it has come."""
+    with expanding.expanding(namespace.layout, "brought") as autoscaler:
+        for name in ("first", "second"):
+            waiting = pod(name, gpu=expanding.CARDS)
+            waiting["spec"]["nodeSelector"] = autoscaler.labels
+            namespace.create(waiting)
+        autoscaler.until_requested()
+        autoscaler.bring("brought-1")
+        namespace.placed(2)
+        autoscaler.until_none()
+        namespace.empty()
+
+
 def lose_a_card(namespace: Namespace) -> None:
     """Let the scheduler delete a pod whose card its node does not have any more."""
     node = "gpu-losing-1"
@@ -318,6 +355,7 @@ def preempt_a_pod(namespace: Namespace) -> None:
     namespace.api.delete("priorityclass", "rights")
 
 
+@pytest.mark.timeout(400)
 async def test_every_granted_right_is_used(
     tranche: Layout, namespace: Namespace, mig_node: str, tmp_path: Path
 ) -> None:
@@ -332,7 +370,9 @@ async def test_every_granted_right_is_used(
     write_what_is_left_of_a_quota(namespace)
     preempt_a_pod(namespace)
     lose_a_card(namespace)
+    bring_a_node(namespace)
     resize_a_pod(namespace)
+    await read_the_pods_of_a_node(namespace)
     await bind_what_is_bound(namespace)
     await give_up_waiting_for_volumes(namespace)
     delete_leadership_and_lease(tranche)

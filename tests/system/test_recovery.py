@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
-ROUNDS = repetitions(4, 10)
+ROUNDS = repetitions(2, 10)
 PODS = 20 * ROUNDS
 OUTAGE_S = 8.0
 """How long etcd or the API server is away: longer than the Lease of the lab's scheduler."""
@@ -138,6 +138,8 @@ def test_paused_leader_loses_its_term(tranche: Layout, scheduler: Daemon, namesp
         str(tranche.port(Port.SCHEDULER) + 50),
         "--namespace-api-port",
         str(tranche.port(Port.SCHEDULER_API) + 50),
+        "--ui-enabled=false",
+        "--ui-exposed=false",
         name="scheduler-second",
     )
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from allocation.names import ALLOCATION, RESIZE, USE_UUIDS
+from allocation.wire.resize_record import LONGEST_WISH
 from lab import fleet
 from lab.client import client
 from lab.processes import Daemon
@@ -160,7 +161,7 @@ def test_a_flood_of_wishes_delays_no_other_namespace(
     resized = sum(Sized(namespace, f"p-{each}").share().memory_mib == 101 for each in range(number))
     assert resized < number
     Sized(namespace, "p-0").wish('{"main":' + " " * 100_000 + '{"gpumem":7}}')
-    Sized(namespace, "p-0").until_event("ResizeRefused", "at most 4096 characters")
+    Sized(namespace, "p-0").until_event("ResizeRefused", f"at most {LONGEST_WISH} characters")
     other.empty()
 
 

@@ -17,13 +17,14 @@ from cluster.api import Api
 from cluster.connect import connect
 from lab.client import client
 from tests.certs.support import replicas
+from tests.support.depth import repetitions
 
 if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
-ROUNDS = 2
-REVIEWS_A_SECOND = 50.0
+ROUNDS = repetitions(1, 3)
+REVIEWS_A_SECOND = 20.0
 PODS_A_SECOND = 8.0
 PODS = 100
 

@@ -69,6 +69,18 @@ def test_cores_are_not_overcommitted(tranche: Layout, namespace: Namespace) -> N
     assert "8/8 CardInsufficientCore" in namespace.unplaced(waiting)
 
 
+def test_cards_are_shared_by_tflops(tranche: Layout, namespace: Namespace) -> None:
+    """An H100 has 989: of 9 pods with 600 each, 8 fit on 8 cards; the limit of their containers is 61 %."""
+    namespace.create(*(pod(f"p{index}", node=NODE, gpu=1, gpumem=100, gputflops=600) for index in range(9)))
+    placed = namespace.placed(8)
+    (waiting,) = {each["metadata"]["name"] for each in namespace.pods()} - {each["metadata"]["name"] for each in placed}
+    assert "8/8 CardInsufficientTflops" in namespace.unplaced(waiting)
+    annotations = placed[0]["metadata"]["annotations"]
+    (share,) = record.decode(annotations[ALLOCATION]).containers["main"]
+    assert (share.cores, share.tflops) == (606, 600_000)
+    assert annotations["cuda-device-sm-limit.gpu.scheduling/main"] == "61"
+
+
 def test_percentage_of_memory_is_resolved_on_the_card(tranche: Layout, namespace: Namespace) -> None:
     """50 % of a card of 81920 MiB is 40960 MiB."""
     namespace.create(pod("half", node=NODE, gpu=1, percentage=50))

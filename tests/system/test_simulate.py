@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,12 +13,12 @@ from lab import components, kubectl, wait
 from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
+from tests.support import gpu_command
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
 
 
@@ -45,33 +43,14 @@ def simulate(
     layout: Layout, namespace: Namespace, made: dict[str, Any], *options: str
 ) -> subprocess.CompletedProcess[str]:
     """Simulate a workload as administrator."""
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "cli", "simulate", "-f", "-", *options),
-            *("--kubeconfig", str(layout.kubeconfig), "-n", namespace.name),
-        ],
-        cwd=ROOT,
-        input=json.dumps(made),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    arguments = ("simulate", "-f", "-", *options, "-n", namespace.name)
+    return gpu_command.run(layout.kubeconfig, *arguments, stdin=json.dumps(made))
 
 
 def explain(layout: Layout, namespace: Namespace, name: str) -> str:
     """Return what `explain` prints about a pod or a workload, for an administrator."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "cli", "explain", name),
-            *("--kubeconfig", str(layout.kubeconfig), "-n", namespace.name),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = gpu_command.run(layout.kubeconfig, "explain", name, "-n", namespace.name)
+    done.check_returncode()
     return done.stdout
 
 

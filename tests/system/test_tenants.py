@@ -6,7 +6,6 @@ import http.client
 import json
 import ssl
 import subprocess
-import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,10 @@ from cluster import version
 from lab import kubectl, scheduler_service, wait
 from lab.layout import Port
 from scheduler.api.namespaced.paths import PROXY, TOKEN_HEADER
+from tests.support import gpu_command
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import tenants
-from tests.system.support.tenants import ROOT, Tenant
+from tests.system.support.tenants import Tenant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,6 +81,8 @@ def test_owner_of_a_pod_can_query_the_scheduler(
         assert "NVIDIA_VISIBLE_DEVICES" in environment.stdout
         (node,) = json.loads(tenants.gpu(tenant, "top", "-n", namespace.name, "-o", "json").stdout)["nodes"]
         assert [(card["memoryMiB"]["used"], card["shares"][0]["pod"]) for card in node["cards"]] == [(1000, "mine")]
+        (share,) = json.loads(tenants.gpu(tenant, "top", "--usage", "-o", "json").stdout)["shares"]
+        assert [share[key] for key in ("pod", "memoryMiB", "memoryUsedMiB", "use")] == ["mine", 1000, None, "unknown"]
     manifest = json.dumps(pod("asks", gpu=1, gpumem=1000))
     simulated = tenants.gpu(editor, "simulate", "-f", "-", "-o", "json", stdin=manifest)
     assert simulated.returncode == 0, simulated.stderr
@@ -112,6 +114,7 @@ def test_queries_reveal_nothing_of_other_namespaces(
         (("capacity",), ""),
         (("capacity", "-f", "-"), manifest),
         (("top",), ""),
+        (("top", "--usage"), ""),
     ):
         extra = ("--node", "gpu-sim-0") if arguments[0] in ("explain", "simulate") else ()
         for output in ("table", "wide", "json", "yaml"):
@@ -166,17 +169,8 @@ def test_client_certificate_needs_a_token_as_well(tranche: Layout, namespace: Na
     token = yaml.safe_load(editor.kubeconfig.read_text())["users"][0]["user"]["token"]
     assert "client-certificate-data" in with_certificate["users"][0]["user"]
 
-    command = [sys.executable, "-m", "cli", "top", "-n", namespace.name]
-
     def top(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*command, "--kubeconfig", str(tranche.kubeconfig), *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return gpu_command.run(tranche.kubeconfig, "top", "-n", namespace.name, *arguments)
 
     refused = top("--scheduler-url", address)
     assert refused.returncode == 1

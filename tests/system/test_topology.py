@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +11,7 @@ import yaml
 from allocation.names import ALLOCATED
 from lab import kubectl, wait
 from lab.files import write_private
+from tests.support import gpu_command
 from tests.system.conftest import PATIENCE_S, Namespace
 from tests.system.support import simulated_nodes
 from tests.system.test_claim_pods import claim_pod, waits_for
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
 
-ROOT = Path(__file__).parents[2]
 NODE = "gpu-sim-islands"
 CARDS = [
     {
@@ -91,15 +88,7 @@ def cards(namespace: Namespace, name: str) -> str:
 
 def gpu(namespace: Namespace, *arguments: str) -> str:
     """Run `kubectl gpu` as administrator."""
-    flags = ("--kubeconfig", str(namespace.layout.kubeconfig), "-n", namespace.name)
-    done = subprocess.run(
-        [sys.executable, "-m", "cli", *arguments, *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = gpu_command.run(namespace.layout.kubeconfig, *arguments, "-n", namespace.name)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
-ROUNDS = repetitions(40, 200)
+ROUNDS = repetitions(15, 200)
 EACH = ROUNDS // 5
 PATIENCE_S = 60.0
 TEAMS = ("team-a", "team-b")

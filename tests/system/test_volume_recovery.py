@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["static", "without_scheduler"]  # fixtures
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
-KILLS = repetitions(10, 50)
+KILLS = repetitions(5, 50)
 DELETED = 5
 """In every fifth round the pod is deleted while no scheduler leads."""
 REPLICAS = 3
@@ -75,7 +75,7 @@ class Schedulers:
             ports = {"--port": Port.SCHEDULER, "--namespace-api-port": Port.SCHEDULER_API}
             flags = ELECTION | {flag: str(self.layout.port(port) + 40 + 3 * number) for flag, port in ports.items()}
             if not Daemon(self.layout, name).is_running:
-                words = [word for pair in flags.items() for word in pair]
+                words = ["--ui-enabled=false", "--ui-exposed=false", *(word for pair in flags.items() for word in pair)]
                 components.start_replica(self.layout, component, *words, name=name)
 
     async def kill_leader(self) -> None:

@@ -55,6 +55,7 @@ def _admit(
     claims: Claims | None = None,
     bindings: BindingLookup | None = None,
     memberships: MembershipLookup | None = None,
+    isolation: str = "",
 ) -> Verdict:
     admission = Admission(
         allocation=allocation or AllocationSettings(),
@@ -64,6 +65,7 @@ def _admit(
         claims=claims or Claims({}),
         bindings=bindings,
         memberships=memberships,
+        isolation_of=lambda namespace: isolation if namespace == "team" else "",
     )
     review = {
         "apiVersion": api_version,

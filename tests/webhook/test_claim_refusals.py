@@ -28,6 +28,7 @@ Make = Callable[..., Any]
         ("shared", {"gpu": "1", "gpumem": "2000"}, "'2000': GpuClaim shared gives 3000"),
         ("shared", {"gpu": "1", "gpumem-percentage": "10"}, "'10': GpuClaim shared does not give this resource"),
         ("slot", {"gpu": "1", "gpucores": "10"}, "'10': GpuClaim slot does not give this resource"),
+        ("shared", {"gpu": "1", "gputflops": "10"}, "'10': GpuClaim shared does not give this resource"),
         ("mig", {"gpumem": "10000"}, "'10000': GpuClaim mig does not give this resource"),
     ],
 )

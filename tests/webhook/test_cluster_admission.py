@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jsonpatch
 import pytest
 
-from allocation.names import APP_NAME, APP_OWNER, CLAIM
+from allocation.names import APP_NAME, APP_OWNER, CLAIM, ISOLATION
 from allocation.settings import AllocationSettings, BindingSettings
 from tests.scheduler.support.memory_api import MemoryApi
 from webhook.claims import UncachedClaimError
@@ -125,6 +125,18 @@ async def test_queues_and_namespaces_are_known(api: MemoryApi) -> None:
         for _ in range(5):
             await asyncio.sleep(0)
         assert "message" not in await admitted(made, labels={"gpu.scheduling/queue": "others"})
+
+
+async def test_the_isolation_of_a_namespace_is_known(api: MemoryApi) -> None:
+    """Its label decides for pods that choose none; another label counts for equal pods from then on."""
+    labels = {"gpu.scheduling/injection": "enabled"}
+    api.put("namespaces", {"metadata": {"name": TEAM, "labels": {**labels, ISOLATION: "cuda"}}})
+    async with admitting(api) as made:
+        assert (await admitted(made))["metadata"]["annotations"] == {ISOLATION: "cuda"}
+        api.put("namespaces", {"metadata": {"name": TEAM, "labels": {**labels, ISOLATION: "mps"}}})
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert (await admitted(made))["metadata"]["annotations"] == {ISOLATION: "mps"}
 
 
 @pytest.mark.parametrize(("mode", "memory"), [("labelled", "4096"), ("off", None)])

@@ -132,7 +132,7 @@ def test_warning_for_a_container_without_gpu_says_that_it_sees_none(admit: Make,
     assert len(warning) <= 130
 
 
-@pytest.mark.parametrize("row", [row.name for row in TABLE if row.ruling is Ruling.REMOVED])
+@pytest.mark.parametrize("row", [row.name for row in TABLE if row.ruling in (Ruling.REMOVED, Ruling.BY_ISOLATION)])
 @pytest.mark.parametrize("asking", [True, False])
 def test_variable_that_weakens_a_limit_is_removed_with_a_warning(
     admit: Make,

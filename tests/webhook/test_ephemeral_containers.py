@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from webhook.ephemeral_containers import is_managed
+from webhook.review import Pod, PodSpec
+
 VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 
 
@@ -55,6 +58,12 @@ def test_container_with_sys_admin_is_refused(debug: Callable[..., Any]) -> None:
     verdict = debug({"name": "debugger", "securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}})
     assert not verdict.allowed
     assert "container debugger adds capability SYS_ADMIN" in verdict.message
+
+
+@pytest.mark.parametrize("name", ["tranche", "tranche-claims"])
+def test_pod_of_our_schedulers_is_managed(name: str) -> None:
+    """Also one that is handed over to kube-scheduler."""
+    assert is_managed(Pod(spec=PodSpec(scheduler_name=name)))
 
 
 def test_pod_with_our_references_is_managed(debug: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from allocation import names
+from allocation.isolation import Isolation
 from allocation.names import SYSTEM_NAMESPACE
 from allocation.settings import ResourceNames
 from allocation.variables import TABLE, Ruling
@@ -98,11 +99,25 @@ def test_policy_has_every_variable_that_we_set(expression: str) -> None:
     assert [name for name in others if f"'{name.rstrip('*')}'" not in expression] == []
 
 
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_policy_requires_the_variables_of_an_isolation(isolation: Isolation) -> None:
+    """Without the webhook, a pod that chose an isolation has its variables by reference or is refused."""
+    own = environment.references("main", 0, isolation=isolation).keys() - environment.references("main", 0).keys()
+    found = re.search(rf"'{isolation}' \? \[([^]]*)\]", expressions("tranche-creation")["required"])
+    assert set(re.findall(r"'(\w+)'", found[1] if found else "")) == own
+
+
+def test_policy_and_webhook_allow_the_same_isolations() -> None:
+    """A pod that the webhook does not review has no more choice; the empty text stands for one that chose none."""
+    allowed = expressions("tranche-creation")["allowedIsolations"]
+    assert re.findall(r"'([\w-]*)'", allowed) == ["", *WebhookSettings().allowed_isolations]
+
+
 @pytest.mark.parametrize("policy", ["tranche-creation", "tranche-debug"])
 def test_policy_has_every_variable_that_is_removed(policy: str) -> None:
     """The policy has exactly the variables of the table, each by its name or its prefix."""
     meddling = expressions(policy)["meddling"]
-    removed = [row.name for row in TABLE if row.ruling is Ruling.REMOVED]
+    removed = [row.name for row in TABLE if row.ruling in (Ruling.REMOVED, Ruling.BY_ISOLATION)]
     assert set(re.findall(r"startsWith\('(\w+)'\)", meddling)) == {n.rstrip("*") for n in removed if n.endswith("*")}
     rest = re.sub(r"startsWith\('\w+'\)", "", meddling)
     assert set(re.findall(r"'(\w+)'", rest)) == {name for name in removed if not name.endswith("*")}
@@ -120,6 +135,30 @@ def test_policy_has_every_variable_that_is_removed(policy: str) -> None:
 def test_every_key_of_a_runtimes_plugin_is_guarded(expression: str) -> None:
     """The keys are guarded at creation, in updates and in Bindings."""
     assert [key for key in (*names.DELIVERY_DOMAINS, names.DELIVERY_PREFIX) if f"'{key}'" not in expression] == []
+
+
+def test_pods_that_are_left_out_chose_an_allowed_isolation() -> None:
+    """The match condition leaves prepared pods out, by the list of the rules that it spares them."""
+    spared = re.search(
+        r"gpu.scheduling/isolation'\].orValue\(''\) in\s*(\[[^]]*\])", expressions("tranche-creation")["concerns-gpus"]
+    )
+    assert spared is not None
+    assert spared[1] == expressions("tranche-creation")["allowedIsolations"]
+
+
+def test_pods_that_are_left_out_set_no_variable_that_is_ours() -> None:
+    """Every variable that a user may not set is in doubt, so the rules decide on its pod."""
+    doubtful = tuple(re.findall(r"startsWith\('([A-Z]+_)'\)", expressions("tranche-creation")["concerns-gpus"]))
+    assert [row.name for row in TABLE if row.ruling is not Ruling.ADMITTED and not row.name.startswith(doubtful)] == []
+    (excepted,) = set(re.findall(r"e.name == '(\w+)' \|\|", expressions("tranche-creation")["concerns-gpus"]))
+    assert [row.ruling for row in TABLE if row.name == excepted] == [Ruling.ADMITTED]
+
+
+def test_policies_agree_on_what_asks_for_a_gpu() -> None:
+    """The label of a namespace holds for the containers that get cards."""
+    (validation,) = POLICIES["ValidatingAdmissionPolicy", "tranche-isolation"]["spec"]["validations"]
+    asks = expressions("tranche-creation")["gpuContainers"].partition("filter(c, ")[2]
+    assert validation["expression"].partition("exists(c, ")[2] == asks
 
 
 @pytest.mark.parametrize("policy", ["tranche-creation", "tranche-debug"])

@@ -137,6 +137,10 @@ def test_what_the_cluster_may_allow_later_is_a_warning(complete: Make, pod: Make
         (complete(claimed), "GpuClaim later does not exist"),
         (complete(claimed, claims=Claims({}, failure="timeout")), "GpuClaim later cannot be read: timeout"),
         (complete(queued, memberships=Cluster(namespace_labels={"team": "b"})), "does not match namespace team"),
+        (
+            complete(pod(container(gpu="1")), isolation="cud"),
+            "label gpu.scheduling/isolation of the namespace is 'cud'",
+        ),
         (complete(pod(container(gpu="1", gpumem="11")), gpu_quotas=single), "exceeding quota"),
         (complete(pod(container(gpu="9")), quotas={"q": {"limits.nvidia.com/gpu": "8"}}), "exceeding resource quota"),
     ):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from allocation.settings import AllocationSettings
 from webhook.settings import WebhookSettings
 
 Make = Callable[..., Any]
@@ -28,6 +29,19 @@ def test_aliases_and_takeovers_are_routed(admit: Make, pod: Make, gpu: Make) -> 
     settings = WebhookSettings(aliases=("hami-scheduler",), takeover=("batch",))
     for name in ("hami-scheduler", "batch"):
         assert admit(pod(gpu(), schedulerName=name), settings=settings).pod["spec"]["schedulerName"] == "tranche"
+
+
+@pytest.mark.parametrize("name", ["", "tranche", "tranche-claims"])
+def test_pod_with_claims_of_other_drivers_is_handed_over(admit: Make, pod: Make, gpu: Make, name: str) -> None:
+    """To kube-scheduler where that is configured; without claims, or without that, a pod stays with the loop."""
+    claims = [{"name": "nic", "resourceClaimName": "nic-0"}]
+    handing_over = AllocationSettings(resource_claims="hand-over")
+    sent = pod(gpu(), schedulerName=name, resourceClaims=claims)
+    admitted = admit(sent, allocation=handing_over).pod
+    assert admitted["spec"]["schedulerName"] == "tranche-claims"
+    assert not admit(admitted, allocation=handing_over).operations
+    assert admit(sent).pod["spec"]["schedulerName"] == "tranche"
+    assert admit(pod(gpu(), schedulerName=name), allocation=handing_over).pod["spec"]["schedulerName"] == "tranche"
 
 
 def test_foreign_scheduler_keeps_its_pod(admit: Make, pod: Make, gpu: Make) -> None:

@@ -88,6 +88,7 @@ def test_static_allocation_of_an_untrusted_user_is_refused(admit: Make, static: 
         ({"main": [SHARE, {**OTHER, "cores": 310}]}, "make them equal"),
         ({"main": [{**SHARE, "memoryMiB": 0}]}, "1 or more"),
         ({"main": [{**SHARE, "cores": 305}]}, "write 300"),
+        ({"main": [{**SHARE, "tflops": 1000}]}, "leave tflops out"),
         ({"main": [SHARE, SHARE]}, "twice"),
         ({"main": "x"}, "containers"),
     ],
@@ -107,7 +108,8 @@ def test_impossible_allocations_are_refused(admit: Make, static: Make, container
         ({"nvidia.com/gpu": "2"}, "gives 1"),
         ({"nvidia.com/gpumem": "3001"}, "gives 3000"),
         ({"nvidia.com/gpucores": "31"}, "gives 30"),
-        ({"nvidia.com/gpumem-percentage": "10"}, "remove it"),
+        ({"nvidia.com/gpumem-percentage": "10"}, "so it cannot request a percentage; remove it"),
+        ({"nvidia.com/gputflops": "10"}, "so it cannot request TFLOPs; remove it"),
     ],
 )
 def test_limits_that_contradict_the_allocation_are_refused(

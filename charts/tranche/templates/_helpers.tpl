@@ -77,9 +77,36 @@ affinity: {{- toYaml . | nindent 2 }}
 [{{ range $index, $each := . }}{{ if $index }}, {{ end }}'{{ $each }}'{{ end }}]
 {{- end -}}
 
+{{- /* Whether the daemon of MPS runs; empty for no. */ -}}
+{{- define "tranche.mps" -}}
+{{- if .Values.isolation.mps -}}
+{{- if not .Values.delivery.nri -}}
+{{- fail "isolation.mps: without delivery.nri=true no container would have the pipes of the daemon (docs/isolation.md#what-the-agent-adds)" -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{- /* Whether the agent sets the driver's limits; empty for no. */ -}}
+{{- define "tranche.memoryLimits" -}}
+{{- if .Values.isolation.memoryLimits -}}
+{{- if not .Values.delivery.nri -}}
+{{- fail "isolation.memoryLimits: without delivery.nri=true the agent does not know of containers (docs/isolation.md#what-is-left-to-you)" -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{- /* '' stands for a pod that chose none. */ -}}
+{{- define "tranche.allowedIsolations" -}}
+{{- $webhook := .Values.config.webhook | default dict -}}
+{{- $allowed := $webhook.allowed_isolations | default (list "none" "hami-core" "mps" "mig" "cuda") -}}
+{{- include "tranche.celList" (has "none" $allowed | ternary (prepend $allowed "") $allowed) -}}
+{{- end -}}
+
 {{- define "tranche.schedulerNames" -}}
 {{- $scheduler := .Values.config.scheduler | default dict -}}
-{{- include "tranche.celList" (concat (list "tranche") ($scheduler.aliases | default list)) -}}
+{{- include "tranche.celList" (concat (list "tranche") ($scheduler.aliases | default list) (list "tranche-claims")) -}}
 {{- end -}}
 
 {{- /* Flags, as in manifests/gpubindings, and not `config`: definition and roles depend on the mode as well. */ -}}
@@ -96,10 +123,16 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end -}}
 
 {{- define "tranche.extenderArguments" -}}
-{{- if .Values.extender.enabled }}
+{{- if and .Values.extender.enabled .Values.resourceClaims.enabled -}}
+{{- fail "resourceClaims.enabled: in extender mode kube-scheduler has all pods; set only one of extender.enabled and resourceClaims.enabled" -}}
+{{- end -}}
+{{- if dig "resource_claims" "" (.Values.config.allocation | default dict) -}}
+{{- fail "config.allocation.resource_claims: set resourceClaims.enabled instead" -}}
+{{- end -}}
+{{- if or .Values.extender.enabled .Values.resourceClaims.enabled }}
           # Only the other container of the pod reaches the extender; probes and Prometheus have a port without its verbs.
           args:
-            - --extender
+            - {{ .Values.extender.enabled | ternary "--extender" "--allocation-resource-claims=hand-over" }}
             - --host=127.0.0.1
             - --probe-port=9090
             - --kube-scheduler-lease-namespace=tranche-system
@@ -108,23 +141,26 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end -}}
 
 {{- define "tranche.kubeScheduler" -}}
-{{- if .Values.extender.enabled }}
+{{- if or .Values.extender.enabled .Values.resourceClaims.enabled }}
+{{- $own := .Values.extender.enabled | ternary .Values.extender .Values.resourceClaims }}
         - name: kube-scheduler
-          image: {{ include "tranche.imageName" (dict "root" . "image" .Values.extender.image) }}
-          {{- with .Values.extender.image.pullPolicy }}
+          image: {{ include "tranche.imageName" (dict "root" . "image" $own.image) }}
+          {{- with $own.image.pullPolicy }}
           imagePullPolicy: {{ . }}
           {{- end }}
           command: [kube-scheduler, --config=/etc/kubernetes/config.yaml, --authentication-skip-lookup=true]
           ports:
             - {name: kube-scheduler, containerPort: 10259}
+          {{- if .Values.extender.enabled }}
           readinessProbe:
             httpGet: {path: /readyz, port: kube-scheduler, scheme: HTTPS}
             periodSeconds: 5
+          {{- end }}
           livenessProbe:
             httpGet: {path: /livez, port: kube-scheduler, scheme: HTTPS}
             periodSeconds: 10
             timeoutSeconds: 5
-          resources: {{- toYaml .Values.extender.resources | nindent 12 }}
+          resources: {{- toYaml $own.resources | nindent 12 }}
           securityContext:
             allowPrivilegeEscalation: false
             readOnlyRootFilesystem: true
@@ -153,6 +189,20 @@ affinity: {{- toYaml . | nindent 2 }}
         - {name: operator-toolkit, hostPath: {path: /usr/local/nvidia/toolkit, type: DirectoryOrCreate}}
         - {name: package-toolkit, hostPath: {path: /etc/nvidia-container-runtime, type: DirectoryOrCreate}}
         - {name: nri, hostPath: {path: /var/run/nri, type: DirectoryOrCreate}}
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.kubeletMounts" -}}
+{{- if .Values.delivery.devicePlugin }}
+            - {name: device-plugins, mountPath: /var/lib/kubelet/device-plugins}
+            - {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "tranche.kubeletVolumes" -}}
+{{- if .Values.delivery.devicePlugin }}
+        - {name: device-plugins, hostPath: {path: /var/lib/kubelet/device-plugins, type: DirectoryOrCreate}}
+        - {name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources, type: DirectoryOrCreate}}
 {{- end -}}
 {{- end -}}
 

@@ -42,7 +42,8 @@
             object.spec.replicatedJobs.map(j, j.template.spec.template)).exists(t,
           (t.spec.containers + (has(t.spec.initContainers) ? t.spec.initContainers : [])).exists(c,
             has(c.resources) && (
-              ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores'].exists(r,
+              ['nvidia.com/gpu', 'nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores',
+               'nvidia.com/gputflops'].exists(r,
                 (has(c.resources.limits) && r in c.resources.limits) ||
                 (has(c.resources.requests) && r in c.resources.requests)) ||
               (has(c.resources.limits) && c.resources.limits.exists(r, r.startsWith('nvidia.com/')))))

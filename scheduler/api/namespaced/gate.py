@@ -2,8 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from aiohttp import web
@@ -35,58 +35,84 @@ class NamespaceGate:
         self._by_user: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def admitted(
-        self, request: web.Request, *, verb: Verb, namespace: str, subresource: str = ""
-    ) -> AsyncIterator[None]:
-        """Admit the caller while the block runs.
+    async def identified(self, request: web.Request) -> AsyncIterator[User]:
+        """Admit a caller, who is returned, while the block runs; the block has to check what the user may do.
 
         Raises:
-            HttpError: 401, the token is missing or not accepted; 403, its user may not `verb` pods, or this
-                `subresource` of pods, in `namespace`, or in all of them if it is empty; 429, too many requests are in
-                progress; 503, the API server could not be asked.
+            HttpError: 401, the token is missing or not accepted; 429, too many requests are in progress; 503, the API
+                server could not be asked.
         """
         if self._under_way >= _MOST:
             raise HttpError(429, _BUSY)
         self._under_way += 1
         try:
-            user = await self._authorised(request, verb=verb, namespace=namespace, subresource=subresource)
+            user = await self._user(request)
             if self._by_user[user.username] >= _MOST_OF_ONE:
                 raise HttpError(429, _BUSY)
             self._by_user[user.username] += 1
             try:
-                yield
+                yield user
             finally:
                 self._by_user[user.username] -= 1
                 self._by_user += Counter()  # forgets users without requests
         finally:
             self._under_way -= 1
 
-    async def _authorised(self, request: web.Request, *, verb: Verb, namespace: str, subresource: str) -> User:
-        try:
-            user = await self._tokens.user(_token(request))
-            if user is None:
-                raise HttpError(401, "the API server does not accept the bearer token; log in again")
-            allowed = await self._access.allows(user, verb=verb, namespace=namespace, subresource=subresource)
-        except ClusterError as error:
-            log.warning("a caller could not be reviewed: %s", error)
-            raise HttpError(503, "the API server could not be asked about the caller; try again") from None
-        if not allowed and not namespace:
-            raise HttpError(
-                403,
-                f"{user.username} cannot {verb} pods/{subresource} in all namespaces; ask an administrator of the"
-                " cluster",
-            )
-        if not allowed:
-            raise HttpError(
-                403,
-                f"{user.username} cannot {verb} pods in namespace {namespace}; ask an administrator of the namespace"
-                f" for a role that allows it ({'edit' if verb == 'create' else 'view'} does)",
-            )
+    @asynccontextmanager
+    async def admitted(
+        self, request: web.Request, *, verb: Verb, namespace: str, subresource: str = ""
+    ) -> AsyncIterator[None]:
+        """Admit a caller with a right while the block runs.
+
+        Raises:
+            HttpError: as `identified` does; 403, the user may not `verb` pods, or this `subresource` of pods, in
+                `namespace`, or in all of them if it is empty.
+        """
+        async with self.identified(request) as user:
+            with reviewing():
+                allowed = await self._access.allows(user, verb=verb, namespace=namespace, subresource=subresource)
+            if not allowed:
+                raise HttpError(403, _denial(user, verb=verb, namespace=namespace, subresource=subresource))
+            yield
+
+    async def _user(self, request: web.Request) -> User:
+        with reviewing():
+            user = await self._tokens.user(bearer_token(request))
+        if user is None:
+            raise HttpError(401, "the API server does not accept the bearer token; log in again")
         return user
 
 
-def _token(request: web.Request) -> str:
-    """Return the bearer token, preferably from X-Tranche-Token: the API server's proxy removes Authorization."""
+@contextmanager
+def reviewing() -> Iterator[None]:
+    """Turn a failed review by the API server into an error response.
+
+    Raises:
+        HttpError: 503.
+    """
+    try:
+        yield
+    except ClusterError as error:
+        log.warning("a caller could not be reviewed: %s", error)
+        raise HttpError(503, "the API server could not be asked about the caller; try again") from None
+
+
+def _denial(user: User, *, verb: Verb, namespace: str, subresource: str) -> str:
+    if not namespace:
+        what = f"pods/{subresource}" if subresource else "pods"
+        return f"{user.username} cannot {verb} {what} in all namespaces; ask an administrator of the cluster"
+    return (
+        f"{user.username} cannot {verb} pods in namespace {namespace}; ask an administrator of the namespace"
+        f" for a role that allows it ({'edit' if verb in ('create', 'patch') else 'view'} does)"
+    )
+
+
+def bearer_token(request: web.Request) -> str:
+    """Return the bearer token, preferably from X-Tranche-Token: the API server's proxy removes Authorization.
+
+    Raises:
+        HttpError: 401, the request has none.
+    """
     token = request.headers.get(TOKEN_HEADER, "")
     header = request.headers.get("Authorization", "")
     if not token and header.startswith(_BEARER):

@@ -87,6 +87,7 @@ def _card(card: CardExplanation) -> CardExplanation:
         memory_mib=_size(card.memory_mib),
         cores=_size(card.cores),
         slots=_size(card.slots),
+        tflops=_size(card.tflops),
         verdicts=tuple(msgspec.structs.replace(verdict, score=None) for verdict in card.verdicts),
     )
 

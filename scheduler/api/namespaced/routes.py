@@ -1,7 +1,8 @@
 """The HTTP routes for users with rights in one namespace; `scheduler.api.openapi` describes them.
 
 The explanation of a pod, and whether it may have another size, require `get pods` in the namespace, a simulation and
-capacity `create pods`, and shares, queues and gangs `list pods`. As with the API server, every caller may read the
+capacity `create pods`, and shares, usage, queues and gangs `list pods`; usage of the whole cluster requires that in all
+namespaces. As with the API server, every caller may read the
 version.
 """
 
@@ -27,16 +28,18 @@ from scheduler.api.namespaced.gate import NamespaceGate
 from scheduler.api.namespaced.paths import (
     ADJUSTMENT,
     CAPACITY,
+    CLUSTER_USAGE,
     GANGS,
     POD_EXPLANATION,
     QUEUES,
     SHARES,
     SIMULATION,
+    USAGE,
     VERSION,
 )
 from scheduler.api.namespaced.turns import FairTurns
 from scheduler.api.queries import Queries
-from scheduler.api.request_body import LARGEST_BODY, Manifests
+from scheduler.api.request_body import LARGEST_BODY, LARGEST_YAML, YAML, Manifests
 from scheduler.api.responses import NOT_DECIDING, HttpError, json_handler, read_body, require_queue
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
@@ -67,9 +70,9 @@ class _Routes:
         return redaction.of_explanation(found)
 
     async def simulate(self, request: web.Request, namespace: str) -> msgspec.Struct:
-        body, nodes = await read_body(request, most=LARGEST_BODY), _nodes(request)
+        nodes = _nodes(request)
         try:
-            manifests = _manifests(body, namespace)
+            manifests = await self._manifests(request, namespace)
             found = await self._turns.take(
                 lambda: self._current().simulate(manifests, self._admit, cards_of=nodes),
                 within=self._current().cycle.state.inquiry,
@@ -83,8 +86,7 @@ class _Routes:
     async def capacity(self, request: web.Request, namespace: str) -> msgspec.Struct:
         require_queue(self._current().cycle.state)
         try:
-            body = await read_body(request, most=LARGEST_BODY) if request.method == "POST" else None
-            manifests = None if body is None else _manifests(body, namespace)
+            manifests = await self._manifests(request, namespace) if request.method == "POST" else None
             found = await self._turns.take(
                 lambda: self._current().capacity(
                     manifests,
@@ -106,6 +108,14 @@ class _Routes:
 
     async def queues(self, _request: web.Request, namespace: str) -> msgspec.Struct:
         return await self._turns.take(lambda: self._view(queues.view, namespace))
+
+    async def usage(self, _request: web.Request, namespace: str) -> msgspec.Struct:
+        return await self._turns.take(lambda: self._current().usage(namespace))
+
+    async def cluster_usage(self, request: web.Request) -> msgspec.Struct:
+        self._current()
+        async with self._gate.admitted(request, verb="list", namespace=""):
+            return await self._turns.take(lambda: self._current().usage())
 
     async def gangs(self, request: web.Request, namespace: str) -> msgspec.Struct:
         chosen = {key: request.query[key] for key in ("name", "after") if key in request.query}
@@ -147,6 +157,13 @@ class _Routes:
                 )
         return None
 
+    async def _manifests(self, request: web.Request, namespace: str) -> Manifests:
+        """Read a Pod of `namespace` and its claims. YAML, as people paste it, takes a turn: parsing it is slow."""
+        if request.content_type != YAML:
+            return _of_namespace(request_body.parse_json(await read_body(request, most=LARGEST_BODY)), namespace)
+        body = await read_body(request, most=LARGEST_YAML)
+        return _of_namespace(await self._turns.parse(lambda: request_body.parse(body)), namespace)
+
     def _adjusted(self, namespace: str, name: str, wish: Wish) -> Steps[AdjustmentAnswer | None]:
         """Return whether a pod may have another size, in one step."""
         yield from ()
@@ -178,6 +195,8 @@ def namespace_routes(
         web.post(ADJUSTMENT, json_handler(routes.guarded(routes.adjust, verb="get"))),
         web.get(VERSION, json_handler(routes.version)),
         web.get(SHARES, json_handler(routes.guarded(routes.shares, verb="list"))),
+        web.get(USAGE, json_handler(routes.guarded(routes.usage, verb="list"))),
+        web.get(CLUSTER_USAGE, json_handler(routes.cluster_usage)),
         web.get(GANGS, json_handler(routes.guarded(routes.gangs, verb="list"))),
         web.get(QUEUES, json_handler(routes.guarded(routes.queues, verb="list"))),
     ]
@@ -191,9 +210,8 @@ def _nodes(request: web.Request) -> tuple[str, ...]:
     return tuple(named)
 
 
-def _manifests(body: bytes, namespace: str) -> Manifests:
-    """Read a Pod of `namespace` and its claims, in JSON only: parsing YAML takes too long on the event loop."""
-    manifests = request_body.parse_json(body)
+def _of_namespace(manifests: Manifests, namespace: str) -> Manifests:
+    """Return manifests whose pod is in `namespace`, also if it names none."""
     metadata = manifests.pod.setdefault("metadata", {})
     if not isinstance(metadata, dict):
         raise HttpError(400, "metadata must be an object")

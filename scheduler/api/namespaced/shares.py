@@ -43,8 +43,17 @@ def _shares(state: ClusterState, pod: Pod) -> Iterator[tuple[str, str, PodShare]
     whole = {charge.uuid for charge in charges if charge.whole}
     for container, shares in allocation.containers.items():
         for share in shares:
-            is_whole = share.uuid in whole
-            yield node, share.uuid, PodShare(name, container, share.memory_mib, share.cores, claim, is_whole)
+            shown = PodShare(
+                name,
+                container,
+                share.memory_mib,
+                share.cores,
+                claim,
+                share.uuid in whole,
+                memory_limit_mib=share.memory_limit_mib,
+                cores_limit=share.cores_limit,
+            )
+            yield node, share.uuid, shown
 
 
 def _node(

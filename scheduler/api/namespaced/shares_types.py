@@ -11,6 +11,7 @@ class PodShare(msgspec.Struct, frozen=True, rename=json_name):
     Attributes:
         claim: the GpuClaim of the pod, whose containers have one share together; empty without one.
         whole: whether no other pod may use the card.
+        memory_limit_mib: the most that it may use, if that is more than it has; else 0. The same of `cores_limit`.
     """
 
     pod: str
@@ -19,6 +20,8 @@ class PodShare(msgspec.Struct, frozen=True, rename=json_name):
     cores: int
     claim: str = ""
     whole: bool = False
+    memory_limit_mib: int = 0
+    cores_limit: int = 0
 
 
 class SharedCard(msgspec.Struct, frozen=True, rename=json_name):

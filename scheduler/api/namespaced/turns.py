@@ -2,8 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Final, TypeVar
 
 from allocation.steps import Steps
@@ -24,6 +24,15 @@ class FairTurns:
         self._free_at = clock()
         self._lock = asyncio.Lock()
 
+    async def parse(self, read: Callable[[], T]) -> T:
+        """Wait for a turn, then run `read`, which takes no steps, in a thread."""
+        async with self._turn():
+            begin = self._clock()
+            try:
+                return await asyncio.to_thread(read)
+            finally:
+                self._free_at = self._clock() + _REST * (self._clock() - begin)
+
     async def take(
         self,
         begin: Callable[[], Steps[T]],
@@ -38,11 +47,16 @@ class FairTurns:
         Raises:
             TimeoutError: the steps have taken more than `most_seconds`.
         """
-        async with self._lock:
-            await asyncio.sleep(max(0.0, self._free_at - self._clock()))
+        async with self._turn():
             pacer = Pacer()
             try:
                 async with within:
                     return await pacer.run(begin(), most_seconds=most_seconds)
             finally:
                 self._free_at = self._clock() + _REST * pacer.spent
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        async with self._lock:
+            await asyncio.sleep(max(0.0, self._free_at - self._clock()))
+            yield

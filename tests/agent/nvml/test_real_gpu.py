@@ -13,7 +13,10 @@ import pytest
 from agent.report import NodeReport
 from tests.nvml import nvidia_smi
 
-pytestmark = pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="this machine has no GPU")
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="this machine has no GPU"),
+]
 
 READ = """
 import msgspec, sys

@@ -1,5 +1,7 @@
 """From NVML to the API server: the agent as a process that loads the stub in place of the driver's library."""
 
+import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.agent.support.cluster_view import (
     published,
     register,
 )
+from tests.agent.support.containers import ID, UID, Procfs
 from tests.nvml.stub import A100_MIG, DRIVER_NOT_LOADED, GPU_IS_LOST, MIB, Hardware, MigInstances, StubCard, cards
 
 pytestmark = pytest.mark.apiserver
@@ -51,10 +54,20 @@ def test_hardware_is_published(cluster: Layout, hardware: Hardware, serve: Calla
         card.lines = [f"link {number} switch 00000000:C0:00.0 26562" for number in range(18)]
     hardware.write()
     (tmp_path / "pipes").mkdir()
-    serve("nvml-1", "--mps-pipe-directory", str(tmp_path / "pipes"), "--slots", "4", "--sysfs", str(tmp_path / "sys"))
-    status = published(cluster, "nvml-1")["status"]
+    os.mkfifo(tmp_path / "pipes" / "control")
+    daemon = os.open(tmp_path / "pipes" / "control", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        pipes = ("--mps-pipe-directory", str(tmp_path / "pipes"))
+        serve("nvml-1", *pipes, "--slots", "4", "--sysfs", str(tmp_path / "sys"))
+        status = published(cluster, "nvml-1")["status"]
+    finally:
+        os.close(daemon)
     assert status["driverVersion"] == "570.86.15"
     assert status["isolation"] == ["none", "mps"]
+    assert {each["isolation"]: each["message"] for each in status["isolationProblems"]} == {
+        "hami-core": "agent.hami_core_library is empty: withheld",
+        "cuda": "the driver must be 615 or newer, and is 570.86.15",
+    }
     assert status["total"] == 2
     assert status["devices"][1] == {
         "id": 1,
@@ -226,3 +239,23 @@ def test_hanging_card_does_not_delay_the_exit(cluster: Layout, hardware: Hardwar
     assert agent.end() == 0
     assert time.monotonic() - signalled_at < 5
     assert "Traceback" not in agent.log
+
+
+def test_agent_serves_and_exports_what_containers_use(
+    hardware: Hardware, serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    """At `/usage` for the scheduler, and as metrics."""
+    hardware.has(*cards(1))
+    hardware.cards[0].lines = [f"process 11 {MIB} compute GPU-0"]
+    hardware.write()
+    procfs = Procfs(tmp_path / "proc")
+    procfs.runs(11)
+    agent = serve("nvml-use", "--procfs", str(procfs.path), "--measure-seconds", "0.1")
+
+    def container() -> Any:
+        return next(iter(json.loads(agent.http("/usage")[1])["containers"]), None)
+
+    measured = wait.until(container, what="a measurement", timeout_s=DEADLINE_S)
+    assert (measured["uid"], measured["containerId"], measured["memoryBytes"]) == (UID, ID, MIB)
+    labels = f'container_id="{ID}",device_uuid="GPU-0",node="nvml-use",uid="{UID}"'
+    assert f"tranche_agent_container_memory_used_bytes{{{labels}}} 1.048576e+06\n" in agent.http("/metrics")[1]

@@ -1,5 +1,6 @@
 """What is desired for queues of several tiers, in examples and for random queues."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -7,24 +8,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocation.fairness.desired import Demand, desired, is_short
+from allocation.fairness.desired import Demand, desired, is_short, precedence
 from allocation.fairness.queue_spec import QueueKey, QueueSpec
 from allocation.fairness.shares import Amounts
 
 
 def slots(number: int) -> Amounts:
     """Return amounts of slots only."""
-    return 0, 0, number, 0, 0
+    return 0, 0, number, 0, 0, 0
 
 
-def demand(name: str, *, each: int, pods: int, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Demand:
+def demand(name: str, *, each: int, pods: int, **spec: Any) -> Demand:
     """Return the demand of a queue for pods of `each` slots."""
-    return Demand(QueueKey(name), msgspec.convert(spec, QueueSpec), created, slots(each * pods), pods)
+    return Demand(QueueKey(name), msgspec.convert(spec, QueueSpec), slots(each * pods), pods)
 
 
-def granted(total: int, *demands: Demand) -> list[int]:
+def granted(total: int, *demands: Demand, created: Mapping[str, str] = {}) -> list[int]:
     """Return the slots that each demand gets, in the order in which the demands are given."""
-    by_queue = desired(demands, slots(total))
+    first = sorted(demands, key=lambda each: precedence(each.key, each.spec, created.get(each.key.name, "")))
+    by_queue = dict(desired(first, slots(total)))
     return [by_queue[each.key][2] for each in demands]
 
 
@@ -40,9 +42,10 @@ def test_the_lowest_tier_gets_what_the_higher_ones_leave() -> None:
 def test_of_one_tier_the_oldest_queue_comes_first() -> None:
     """Of 4 slots the oldest gets all, and the others nothing."""
     a = demand("a", each=2, pods=4, priority=100)
-    b = demand("b", each=2, pods=3, priority=100, created="2026-01-02T00:00:00Z")
-    c = demand("c", each=4, pods=5, priority=10, created="2025-01-01T00:00:00Z")
-    assert granted(4, a, b, c) == [4, 0, 0]
+    b = demand("b", each=2, pods=3, priority=100)
+    c = demand("c", each=4, pods=5, priority=10)
+    created = {"a": "2026-01-02T00:00:00Z", "b": "2026-01-01T00:00:00Z", "c": "2025-01-01T00:00:00Z"}
+    assert granted(4, a, b, c, created=created) == [0, 4, 0]
 
 
 @pytest.mark.parametrize(
@@ -72,8 +75,8 @@ def test_the_least_instances_are_desired_even_if_fewer_wait() -> None:
 
 def test_a_queue_is_short_of_any_resource_of_which_it_has_less() -> None:
     """Enough of the others does not help."""
-    assert is_short((8, 8, 1, 0, 0), (4, 4, 2, 0, 0))
-    assert not is_short((8, 8, 2, 0, 0), (4, 4, 2, 0, 0))
+    assert is_short((8, 8, 1, 0, 0, 0), (4, 4, 2, 0, 0, 0))
+    assert not is_short((8, 8, 2, 0, 0, 0), (4, 4, 2, 0, 0, 0))
 
 
 PODS = st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 3), st.integers(1, 3))

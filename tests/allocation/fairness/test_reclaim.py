@@ -11,8 +11,8 @@ from allocation.fairness.reclaim import WINDOW_SECONDS, Entitlements, Holding, R
 from allocation.fairness.shares import Amounts, added, subtracted
 from tests.scheduler.support.builders import Clock
 
-TOTAL: Amounts = (100, 100, 100, 100, 100)
-AMOUNTS = st.tuples(*[st.integers(0, 60)] * 5)
+TOTAL: Amounts = (100, 100, 100, 100, 100, 100)
+AMOUNTS = st.tuples(*[st.integers(0, 60)] * 6)
 WEIGHT = st.integers(1, 5)
 QUEUE = st.builds(Holding, AMOUNTS, WEIGHT)
 RANK = st.builds(Rank, st.integers(0, 2), st.integers(0, 2))
@@ -20,7 +20,7 @@ RANK = st.builds(Rank, st.integers(0, 2), st.integers(0, 2))
 
 def cards(memory: int) -> Amounts:
     """Return amounts of which only the memory is not 0."""
-    return memory, 0, 0, 0, 0
+    return memory, 0, 0, 0, 0, 0
 
 
 def is_fair(entitlements: Entitlements, taker: Holding, giver: Holding, *, gets: Amounts, gives: Amounts) -> bool:

@@ -14,7 +14,7 @@ GIB = 1 << 30
 
 def amounts(*, cpu: int = 0, memory_gib: int = 0, gpu: int = 0) -> Amounts:
     """Return cores, GiB and cards as amounts; nothing is counted of the memory and compute of cards."""
-    return 0, 0, gpu, 1000 * cpu, memory_gib * GIB
+    return 0, 0, gpu, 0, 1000 * cpu, memory_gib * GIB
 
 
 TOTAL = amounts(cpu=64, memory_gib=256, gpu=8)
@@ -52,20 +52,20 @@ def test_one_pod_with_two_gpus_raises_the_share_by_two_of_the_total() -> None:
 
 def test_a_resource_that_does_not_exist_is_skipped() -> None:
     """No node with cards has memory of its own here: the share is that of CPU."""
-    total = (0, 0, 8, 64_000, 0)
-    used = (0, 0, 1, 16_000, 64 * GIB)
+    total = (0, 0, 8, 0, 64_000, 0)
+    used = (0, 0, 1, 0, 16_000, 64 * GIB)
     assert float(dominant(used, total)) == 0.25
-    assert scaled(used, total, 1) == scaled((0, 0, 2, 0, 0), total, 1)
+    assert scaled(used, total, 1) == scaled((0, 0, 2, 0, 0, 0), total, 1)
 
 
 @pytest.mark.parametrize("dimension", range(OF_CARDS))
 def test_cards_in_use_while_none_is_usable_are_an_infinite_share(dimension: int) -> None:
     """Its queue comes after all others, whatever its weight; without use the resource is skipped."""
-    used = tuple(int(each == dimension) for each in range(5))
-    total = (0, 0, 0, 64_000, GIB)
+    used = tuple(int(each == dimension) for each in range(6))
+    total = (0, 0, 0, 0, 64_000, GIB)
     assert float(dominant(used, total)) == float("inf")
-    assert scaled(used, total, 10_000) > scaled((0, 0, 0, 64_000, 1000 * GIB), total, 1)
-    assert scaled((0, 0, 0, 32_000, 0), total, 1) == scaled((0, 0, 0, 0, GIB // 2), total, 1)
+    assert scaled(used, total, 10_000) > scaled((0, 0, 0, 0, 64_000, 1000 * GIB), total, 1)
+    assert scaled((0, 0, 0, 0, 32_000, 0), total, 1) == scaled((0, 0, 0, 0, 0, GIB // 2), total, 1)
 
 
 def test_a_share_of_exactly_the_entitlement_is_neither_too_much_nor_too_little() -> None:
@@ -89,7 +89,7 @@ def test_a_queue_without_waiting_pods_is_not_underused() -> None:
 
 
 WEIGHTS = st.integers(1, 10_000)
-TOTALS = st.tuples(*(st.integers(0, bound) for bound in (1 << 34, 1 << 24, 1 << 20, 1 << 30, 1 << 57)))
+TOTALS = st.tuples(*(st.integers(0, bound) for bound in (1 << 34, 1 << 24, 1 << 20, 1 << 39, 1 << 30, 1 << 57)))
 
 
 @st.composite
@@ -102,8 +102,8 @@ def two_queues(draw: st.DrawFn) -> tuple[Amounts, Amounts, Amounts]:
 
 
 def _amounts(values: tuple[int, ...]) -> Amounts:
-    memory, cores, slots, cpu, bytes_ = values
-    return memory, cores, slots, cpu, bytes_
+    memory, cores, slots, tflops, cpu, bytes_ = values
+    return memory, cores, slots, tflops, cpu, bytes_
 
 
 def exact(used: Amounts, total: Amounts, weight: int) -> Fraction | float:
@@ -131,12 +131,15 @@ def test_shares_that_differ_by_little_differ(
     bytes_: int, memory: int, left_weight: int, right_weight: int, data: st.DataObject
 ) -> None:
     """Fractions of different denominators that are neighbours keep their order."""
-    total = (memory, 0, 0, 0, bytes_)
+    total = (memory, 0, 0, 0, 0, bytes_)
     held = data.draw(st.integers(1, memory))
     nearest = held * bytes_ * right_weight // (memory * left_weight)
     for other in (nearest, nearest + 1):
         left, right = Fraction(held, memory * left_weight), Fraction(other, bytes_ * right_weight)
-        by_integers = scaled((held, 0, 0, 0, 0), total, left_weight), scaled((0, 0, 0, 0, other), total, right_weight)
+        by_integers = (
+            scaled((held, 0, 0, 0, 0, 0), total, left_weight),
+            scaled((0, 0, 0, 0, 0, other), total, right_weight),
+        )
         assert (by_integers[0] < by_integers[1], by_integers[0] == by_integers[1]) == (left < right, left == right)
 
 
@@ -146,11 +149,11 @@ def test_the_smallest_possible_difference_counts() -> None:
     whole, other = memory * left_weight, bytes_ * right_weight
     held = pow(other, -1, whole)
     slightly_less = (held * other - 1) // whole
-    total = (memory, 0, 0, 0, bytes_)
+    total = (memory, 0, 0, 0, 0, bytes_)
     assert Fraction(held, whole) - Fraction(slightly_less, other) == Fraction(1, whole * other)
     more, less = (
-        scaled((held, 0, 0, 0, 0), total, left_weight),
-        scaled((0, 0, 0, 0, slightly_less), total, right_weight),
+        scaled((held, 0, 0, 0, 0, 0), total, left_weight),
+        scaled((0, 0, 0, 0, 0, slightly_less), total, right_weight),
     )
     assert less < more
 

@@ -314,6 +314,53 @@ def test_another_size_by_the_vector() -> None:
         made.adjust_allocation("uid-unknown", Amounts(), Amounts())
 
 
+def test_another_size_in_tflops() -> None:
+    """TensorFusion's vector: 50 TFLOPs and 10 GiB of a card; 300 are too many, 90 and 15 GiB fit, then 10 and 1 GiB."""
+
+    def size(tflops: int, memory: int) -> Amounts:
+        return Amounts(memory * GIB, tflops=tflops * 1000)
+
+    made, _ = allocator(0)
+    made.setup_with_manager([(inventory("a", card("a", 0, memory_mib=100 * GIB, tflops=100)), {"pool": "p"})], [])
+    made.alloc(request(memory=10 * GIB, cores=0, tflops=50_000))
+    available = Amounts(90 * GIB, 500, 50_000)
+    with pytest.raises(ScalingQuotaExceededError) as caught:
+        made.adjust_allocation("uid-x", size(300, 10), size(300, 10), dry_run=True)
+    assert caught.value.remaining == {"a-0": available}
+    assert "which would need 10240 MiB and 300 % of a card's cores (300 TFLOPs)" in str(caught.value)
+    remaining, more, _ = made.adjust_allocation("uid-x", size(90, 15), size(90, 15))
+    assert (remaining, more) == ({"a-0": available - Amounts(5 * GIB, 400, 40_000)}, size(40, 5))
+    remaining, less, _ = made.adjust_allocation("uid-x", size(10, 1), size(10, 1))
+    assert (remaining["a-0"], less) == (available + Amounts(9 * GIB, 400, 40_000), size(-80, -14))
+    with pytest.raises(AllocationError, match="leave out one of the measures"):
+        made.adjust_allocation("uid-x", Amounts(GIB, 100, 10_000), size(10, 1))
+
+
+def test_a_quota_of_tflops_counts_percentages_of_cards() -> None:
+    """As in the scheduler; and the growth of a limit counts in the measure of the quota."""
+    made, _ = allocator(0)
+    made.setup_with_manager([(inventory("a", card("a", 0, tflops=312), card("a", 1, tflops=312)), {"pool": "p"})], [])
+    quotas = made.get_quota_store()
+    quotas.set_quota("ns", "q", QuotaSpec(TotalQuota({"nvidia.com/gputflops": 312})))
+    made.alloc(request(cores=250, count=2))
+    assert quotas.used("ns").tflops == 156_000
+    made.adjust_allocation("uid-x", Amounts(GIB, 500), Amounts(GIB, 500))
+    with pytest.raises(ScalingQuotaExceededError, match="limits nvidia.com/gputflops to 312: 0 are left"):
+        made.adjust_allocation("uid-x", Amounts(GIB, 500), Amounts(GIB, 510))
+
+
+def test_the_tflops_of_known_models_need_not_be_said() -> None:
+    """A card that says them has others."""
+    made, _ = allocator(0)
+    model = "NVIDIA A100-SXM4-80GB"
+    cards = (card("a", 0, model=model), card("a", 1, model=model, tflops=20), card("a", 2))
+    made.setup_with_manager([(inventory("a", *cards), {"pool": "p"})], [])
+    gpus = made.get_allocation_info()[0]
+    assert [gpus[name].capacity.tflops for name in ("a-0", "a-1", "a-2")] == [312_000, 20_000, 0]
+    with pytest.raises(NoCardsError):
+        made.alloc(request(cores=0, tflops=313_000))
+
+
 def test_another_size_counts_for_quotas_times_the_cards() -> None:
     """Growth of the limit alone is checked as well; no further pod is counted."""
     made, _ = allocator(1)

@@ -130,7 +130,7 @@ def test_dynamic_policy_locks_a_card_to_the_mode_of_its_pods() -> None:
     assert made.isolation_policy == "dynamic"
     assert out(made, small)["IsolationPolicy"] == {"a-0"}
     assert not made.is_gpu_isolation_compatible(small, "a-0")
-    with pytest.raises(AllocationError, match="card a-0 is locked to another isolation mode than soft"):
+    with pytest.raises(AllocationError, match="card a-0 on node a is locked to isolation hard, not soft"):
         made.assume(["a-0"], small)
     with pytest.raises(AllocationError, match="excludes partitions"):
         made.filter(request(isolation="partitioned"), [])

@@ -46,7 +46,9 @@ def test_counts_within_the_range_are_read(count: int) -> None:
         ("gpu_indices", "0,x"),
         ("isolation", "none"),
         ("qos", "urgent"),
-        ("tflops_request", "10"),
+        ("tflops_request", "-1"),
+        ("tflops_limit", "fast"),
+        ("tflops_request", "1000001"),
     ],
 )
 def test_values_that_cannot_be_read_are_refused(name: str, value: str) -> None:
@@ -77,6 +79,16 @@ def test_every_annotation_is_read() -> None:
     assert (made.isolation, made.partition_template, made.qos) == ("partitioned", "1g.10gb", "high")
     assert made.gpu_names == ("GPU-1", "GPU-2")
     assert compose(partition_id="1g.10gb").partition_template == ""
+
+
+def test_compute_is_in_tflops_or_in_percent() -> None:
+    """Exactly, in thousandths; a missing limit has the measure of the request, and both measures of one are refused."""
+    assert compose(tflops_request="10").limit == Amounts(tflops=10_000)
+    made = compose(tflops_request="500m", compute_percent_limit="50")
+    assert (made.request, made.limit) == (Amounts(tflops=500), Amounts(cores=500))
+    assert made.container.tflops == 500
+    with pytest.raises(InvalidFieldError, match="tensor-fusion.ai/compute-percent-request says the same in percent"):
+        compose(tflops_request="10", compute_percent_request="10")
 
 
 @pytest.mark.parametrize(

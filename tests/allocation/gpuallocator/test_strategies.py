@@ -8,8 +8,10 @@ import pytest
 
 from allocation.adjustment import Amounts
 from allocation.errors import AllocationError
+from allocation.gpuallocator.allocator import GpuAllocator
 from allocation.gpuallocator.strategies import CardUse, NodeScore, StrategyConfig, new_strategy
-from tests.allocation.support.gpu_allocator import allocator, request
+from allocation.inventory import Card
+from tests.allocation.support.gpu_allocator import GIB, Surroundings, allocator, inventory, request
 
 HALF = Fraction(1, 2)
 _CARDS = {  # total TFLOPs and GiB of the card, and what is available of them
@@ -21,7 +23,12 @@ _CARDS = {  # total TFLOPs and GiB of the card, and what is available of them
     ("node3", "g6"): (40, 120, 30, 100),
 }
 CARDS = [
-    CardUse(name, node, Amounts(memory, tflops), Amounts(memory - free_memory, tflops - free_tflops))
+    CardUse(
+        name,
+        node,
+        Amounts(memory, 1000, tflops * 1000),
+        Amounts(memory - free_memory, 0, (tflops - free_tflops) * 1000),
+    )
     for (node, name), (tflops, memory, free_tflops, free_memory) in _CARDS.items()
 ]
 
@@ -56,6 +63,34 @@ def test_scores_of_the_vector() -> None:
 def test_cards_of_the_vector(mode: str, count: int, names: tuple[str, ...], node_score: NodeScore) -> None:
     """The order of the cards is by their scores."""
     assert new_strategy(mode, config(node_score)).select_gpus(CARDS, count) == names
+
+
+@pytest.mark.parametrize(("mode", "names"), [("LowLoadFirst", ("g3", "g2")), ("CompactFirst", ("g1", "g2"))])
+def test_the_vector_through_the_allocator(mode: str, names: tuple[str, ...]) -> None:
+    """The cards have these TFLOPs and GiB, and what is not available of them pods have requested."""
+    around = Surroundings()
+    made = GpuAllocator(
+        clock=lambda: 0.0,
+        pods=around,
+        sink=around,
+        pools={"p": ()},
+        placement_modes={"p": mode},
+        config=config(),
+    )
+    by_node: dict[str, list[Card]] = {}
+    for (node, name), (tflops, memory, _, _) in _CARDS.items():
+        by_node.setdefault(node, []).append(Card(name, len(by_node[node]), memory * GIB, tflops=tflops))
+    made.setup_with_manager([(inventory(node, *cards), {}) for node, cards in by_node.items()], [])
+    for (_, name), (tflops, memory, free_tflops, free_memory) in _CARDS.items():
+        amounts = Amounts((memory - free_memory) * GIB, tflops=(tflops - free_tflops) * 1000)
+        made.bind([name], request(name, memory=amounts.memory_mib, cores=0, tflops=amounts.tflops))
+    stores = made.get_allocation_info()[0]
+    assert [made.score(request(), [name])[node][name] for node, name in _CARDS] == (
+        [50, 56, 63, 80, 74, 79] if mode == "LowLoadFirst" else [50, 44, 38, 20, 27, 21]
+    )
+    assert stores["g6"].available == Amounts(100 * GIB, 750, 30_000)
+    gpus, _ = made.check_quota_and_filter(request(memory=1, cores=0, tflops=10_000, count=2), simulate=False)
+    assert made.select(request(count=2), gpus) == names
 
 
 @pytest.mark.parametrize("mode", ["CompactFirst", "LowLoadFirst", "NodeCompactGPULowLoad"])

@@ -1,5 +1,7 @@
 """Pods never hold more of a card than it has, and the ledger always equals a recount."""
 
+from collections import defaultdict
+
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -10,27 +12,32 @@ from allocation.allocation import Charge
 from allocation.constraints import read_constraints
 from allocation.errors import AllocationError, OverCapacityError
 from allocation.inventory import Card, NodeInventory
+from allocation.isolation import Isolation
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import Placement, place
 from allocation.placement.query import PlacementQuery
-from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.request import MILLI_PER_TFLOP, ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
+from allocation.sharing import SharingRules
 from allocation.steps import finish
 
+MOST = 3
 CONSTRAINTS = read_constraints({}, AllocationSettings())
 
 
-def inventory(node: str, cards: int = 2, *, memory: int = 1000, healthy: bool = True) -> NodeInventory:
+def inventory(node: str, cards: int = 2, *, memory: int = 1000, healthy: bool = True, tflops: int = 0) -> NodeInventory:
     """Return the inventory of a node with equal cards."""
+    uuids = [f"GPU-{node}-{index}" for index in range(cards)]
     return NodeInventory(
-        node, tuple(Card(f"GPU-{node}-{index}", index, memory, slots=4, healthy=healthy) for index in range(cards))
+        node,
+        tuple(Card(uuid, index, memory, slots=4, healthy=healthy, tflops=tflops) for index, uuid in enumerate(uuids)),
     )
 
 
 def recount(ledger: Ledger) -> Ledger:
     """Return a new ledger built from the inventories and reservations in `ledger`, as after a restart."""
-    fresh = Ledger()
+    fresh = Ledger(ledger.rules)
     for node in ledger.nodes:
         reported = ledger.inventory(node)
         assert reported is not None
@@ -97,7 +104,7 @@ def test_a_whole_card_has_nothing_left() -> None:
     ledger = Ledger()
     ledger.set_node(NodeInventory("n1", (Card("GPU-n1-0", 0, 1000, cores=2000, slots=4),)))
     ledger.assume("a", "n1", [WHOLE])
-    assert ledger.free(0, 0) == (0, 0, 0)
+    assert ledger.free(0, 0) == (0, 0, 0, 0)
     for other in (Charge("GPU-n1-0", 0, 0, 1), Charge("GPU-n1-0", 0, 1000, 1)):
         with pytest.raises(OverCapacityError):
             ledger.assume("b", "n1", [other])
@@ -123,7 +130,7 @@ def test_a_whole_card_that_is_reported_otherwise_is_charged_as_it_is_now() -> No
     ledger.assume("a", "n1", [WHOLE])
     for memory in (3000, 500):
         ledger.set_node(inventory("n1", memory=memory))
-        assert ledger.free(0, 0) == (0, 0, 0)
+        assert ledger.free(0, 0) == (0, 0, 0, 0)
         assert np.array_equal(recount(ledger).used[:, 0, :2], ledger.used[:, 0, :2])
     ledger.release("a")
     assert ledger.used.sum() == 0
@@ -137,14 +144,20 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledger = Ledger(rows=1, cards=1)
+        self.ledger = Ledger(SharingRules(MOST, locks_isolation=True), rows=1, cards=1)
         self.serial = 0
 
-    @rule(node=nodes, cards=st.integers(1, 4), memory=st.sampled_from([1000, 2000]), healthy=st.booleans())
-    def report(self, node: str, cards: int, memory: int, *, healthy: bool) -> None:
+    @rule(
+        node=nodes,
+        cards=st.integers(1, 4),
+        memory=st.sampled_from([1000, 2000]),
+        healthy=st.booleans(),
+        tflops=st.sampled_from([0, 7, 312]),
+    )
+    def report(self, node: str, cards: int, memory: int, *, healthy: bool, tflops: int) -> None:
         """Report a node, possibly with other cards than before."""
         if not any(True for _ in self.ledger.reservations(node)):
-            self.ledger.set_node(inventory(node, cards, memory=memory, healthy=healthy))
+            self.ledger.set_node(inventory(node, cards, memory=memory, healthy=healthy, tflops=tflops))
 
     @rule(node=nodes)
     def lose(self, node: str) -> None:
@@ -157,15 +170,30 @@ class Life(RuleBasedStateMachine):
         target=pods,
         count=st.integers(1, 2),
         memory=st.one_of(st.none(), st.integers(0, 1200)),
-        cores=st.sampled_from([0, 300, 600, 1000]),
+        cores=st.sampled_from([0, 10, 300, 334, 600, 1000]),
+        tflops=st.sampled_from([0, 0, 1, 104, 312]),
         init=st.booleans(),
+        sidecar=st.booleans(),
+        isolation=st.sampled_from((Isolation.NONE, Isolation.MPS)),
     )
-    def put(self, count: int, memory: int | None, cores: int, *, init: bool) -> object:
-        """Place a pod and assume it."""
-        containers = [_container("main", Kind.REGULAR, count, memory, cores)]
+    def put(
+        self,
+        count: int,
+        memory: int | None,
+        cores: int,
+        tflops: int,
+        *,
+        init: bool,
+        sidecar: bool,
+        isolation: Isolation,
+    ) -> object:
+        """Place a pod and assume it; one of its containers may request TFLOPs, and the others cores."""
+        containers = [_container("main", Kind.REGULAR, count, memory, cores, tflops=tflops)]
         if init:
-            containers.insert(0, _container("init", Kind.INIT, 1, 500, 0))
-        request = PodRequest(tuple(containers))
+            containers.insert(0, _container("init", Kind.INIT, 1, 500, cores))
+        if sidecar:
+            containers.insert(0, _container("sidecar", Kind.SIDECAR, 1, 100, 10))
+        request = PodRequest(tuple(containers), isolation)
         before = self.ledger.used.copy()
         outcome = finish(place(LedgerView(self.ledger), PlacementQuery(request, CONSTRAINTS), ["n1", "n2", "n3"]))
         assert np.array_equal(self.ledger.used, before), "placement only reads the ledger"
@@ -214,18 +242,46 @@ class Life(RuleBasedStateMachine):
         assert (self.ledger.used >= 0).all()
 
     @invariant()
+    def no_node_has_more_pods_than_it_may(self) -> None:
+        """Counted from the reservations."""
+        for node in self.ledger.nodes:
+            assert len([*self.ledger.reservations(node)]) <= MOST
+
+    @invariant()
+    def no_card_has_pods_of_two_isolations(self) -> None:
+        """Counted from the reservations; a card without pods is not locked."""
+        held = defaultdict[str, set[str]](set)
+        for each in self.ledger.reservations():
+            for charge in each.charges:
+                held[charge.uuid].add(charge.isolation)
+        assert all(len(isolations) == 1 for isolations in held.values())
+        for node in self.ledger.nodes:
+            row, reported = self.ledger.row(node), self.ledger.inventory(node)
+            for position, card in enumerate(reported.cards if reported is not None else ()):
+                assert bool(self.ledger.isolation.locks[row, position]) == (card.uuid in held)
+
+    @invariant()
     def a_recount_gives_the_same(self) -> None:
         """Invariant I6: a recount from inventories and pods equals the incremental state."""
         fresh = recount(self.ledger)
         for node in self.ledger.nodes:
             mine, other = self.ledger.row(node), fresh.row(node)
             width = len((self.ledger.inventory(node) or inventory(node)).cards)
+            assert self.ledger.pods[mine] == fresh.pods[other]
+            assert self.ledger.difference(node) == ""
+            names = [(self.ledger.isolation.names(mine, at), fresh.isolation.names(other, at)) for at in range(width)]
+            assert all(own == others for own, others in names)
             assert np.array_equal(self.ledger.used[:, mine, :width], fresh.used[:, other, :width])
             assert np.array_equal(self.ledger.total[:, mine, :width], fresh.total[:, other, :width])
 
 
-def _container(name: str, kind: Kind, count: int, memory: int | None, cores: int) -> ContainerRequest:
-    return ContainerRequest(name, kind, name, count, memory, 0 if memory is not None else 40, cores)
+def _container(
+    name: str, kind: Kind, count: int, memory: int | None, cores: int, *, tflops: int = 0
+) -> ContainerRequest:
+    percent = 0 if memory is not None else 40
+    return ContainerRequest(
+        name, kind, name, count, memory, percent, 0 if tflops else cores, tflops=tflops * MILLI_PER_TFLOP
+    )
 
 
 TestLife = Life.TestCase

@@ -202,7 +202,7 @@ def test_time_slicing_pods_share_a_card_up_to_its_slots() -> None:
     cards = bound("all", *on(0, mode="time-slicing"))
     for number in range(3):
         assert isinstance(place(ledger, cards, container(percent=100, cores=1000), uid=f"p{number}"), Placement)
-    assert ledger.free(0, 0) == (1000, 1000, 0)
+    assert ledger.free(0, 0) == (1000, 1000, 0, 0)
     assert reasons(place(ledger, cards)) == "1/1 CardTimeSlicingExhausted"
 
 

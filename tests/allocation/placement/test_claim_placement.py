@@ -14,6 +14,7 @@ from allocation.allocation import Exclusivity, charges
 from allocation.claim import ClaimDevices, ClaimSpec, resources
 from allocation.constraints import read_constraints
 from allocation.inventory import Card, NodeInventory
+from allocation.isolation import Isolation
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
 from allocation.placement import fit
@@ -23,6 +24,7 @@ from allocation.placement.placement import NoPlacement, Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.pod import Container, Resources
 from allocation.settings import AllocationSettings
+from allocation.sharing import SharingRules
 from allocation.steps import finish
 from allocation.wire import environment, pod_allocation
 from scheduler import gpu_requirements
@@ -33,6 +35,7 @@ from tests.allocation.support.mig_cards import instance, mig_card
 
 SETTINGS = AllocationSettings()
 NAMES = SETTINGS.resources
+ISOLATIONS = (Isolation.NONE, Isolation.MPS)
 KINDS: tuple[Exclusivity, ...] = ("Exclusive", "Shared", "MIG")
 
 
@@ -145,7 +148,7 @@ def test_the_amounts_of_a_shared_claim_are_charged_once() -> None:
     for number, outcome in enumerate((Placement, Placement, NoPlacement)):
         asks = ClaimPod(ClaimDevices(1, "Shared", memory_mib=400, cores=20), containers=3, init=1)
         assert isinstance(asks.place(ledger, f"s{number}"), outcome)
-    assert ledger.free(0, 0) == (200, 600, 8)
+    assert ledger.free(0, 0) == (200, 600, 8, 0)
 
 
 # ---- MIG -------------------------------------------------------------------------------------------------------------
@@ -212,7 +215,10 @@ def random_pod(chance: random.Random) -> ClaimPod:
         cores=chance.choice((None, 10, 60, 100)) if exclusivity == "Shared" else None,
         profile=chance.choice(("", "1g.5gb")) if exclusivity == "MIG" else "",
     )
-    return ClaimPod(devices, containers=chance.randint(1, 3), init=chance.randint(0, 1))
+    made = ClaimPod(devices, containers=chance.randint(1, 3), init=chance.randint(0, 1))
+    request = msgspec.structs.replace(made.requirements.request, isolation=chance.choice(ISOLATIONS))
+    made.requirements = msgspec.structs.replace(made.requirements, request=request)
+    return made
 
 
 PLAIN = (
@@ -230,7 +236,7 @@ class Mix:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 -- a test
-        self.ledger = Ledger(rows=1, cards=1)
+        self.ledger = Ledger(SharingRules(locks_isolation=self.chance.random() < 0.5), rows=1, cards=1)
         self.pods: list[str] = []
         self.serial = 0
         self.memory = {"n0": 1000, "n1": 1000}
@@ -252,7 +258,8 @@ class Mix:
             case "claim":
                 self.place_claim()
             case "plain":
-                outcome = put(self.ledger, self.chance.choice(PLAIN))
+                request, isolation = self.chance.choice(PLAIN), self.chance.choice(ISOLATIONS)
+                outcome = put(self.ledger, msgspec.structs.replace(request, isolation=isolation))
                 self.check_others(outcome)
             case "report":
                 self.report(self.chance.choice(("n0", "n1")))
@@ -313,12 +320,16 @@ class Mix:
                 columns = fit.fitting(
                     ConstraintMasks(ledger, query.constraints).cards(row), query.for_container(request)
                 )
-                cards = NodeCards(ledger, row, query.constraints)
+                cards = NodeCards(ledger, row, query.constraints, query.request.isolation)
                 assert cards.fitting(request, query.headroom) == np.flatnonzero(columns).tolist()
+            assert ledger.difference(node) == fresh.difference(node) == ""
         holders: dict[str, list[bool]] = {}
+        isolations: dict[str, set[str]] = {}
         for reservation in ledger.reservations():
             for charge in reservation.charges:
                 holders.setdefault(charge.uuid, []).append(charge.whole)
+                isolations.setdefault(charge.uuid, set()).add(charge.isolation)
+        assert not ledger.rules.locks_isolation or all(len(each) == 1 for each in isolations.values())
         assert all(len(each) == 1 for each in holders.values() if any(each)), "an exclusive card has one pod"
 
 

@@ -186,3 +186,14 @@ def test_planned_instances_never_overlap(requests: list[tuple[int, int]]) -> Non
         for each in found.instances if found is not None else ():
             assert not any(each.slices.overlaps(other) for other in requested[each.card])
             requested[each.card].append(each.slices)
+
+
+@pytest.mark.parametrize(
+    ("tflops", "profile"), [(44, "1g.5gb"), (45, "2g.10gb"), (100, "3g.20gb"), (312, "7g.40gb"), (313, "")]
+)
+def test_an_instance_has_the_tflops_that_are_requested(tflops: int, profile: str) -> None:
+    """A seventh of an A100 has 44.3, and none has more than the card."""
+    fast = msgspec.structs.replace(AGENT, tflops=312)
+    found = new(find(ledger(fast), pod(container(memory=100, tflops=tflops))))
+    assert [name for _, name, _ in found] == ([profile] if profile else [])
+    assert find(ledger(AGENT), pod(container(memory=100, tflops=tflops))) is None

@@ -10,6 +10,7 @@ from allocation import names
 from allocation.constraints import CardKind, Constraints, read_constraints
 from allocation.fabric import NO_FABRIC, CuFile, Fabric, FabricDemand, Hca, HcaPort
 from allocation.inventory import Card, NodeInventory
+from allocation.isolation import Isolation
 from allocation.ledger.changes import Changes
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
@@ -19,12 +20,15 @@ from allocation.placement.ranking_cache import RankingCache
 from allocation.quota import UNLIMITED, Headroom
 from allocation.request import Kind
 from allocation.settings import AllocationSettings
+from allocation.sharing import SharingRules
 from allocation.steps import Steps, finish
 from allocation.topology.demand import TopologyDemand
 from allocation.topology.layout import CardLinks, of_links
 from tests.allocation.support.builders import container, pod, whole
 from tests.allocation.support.mig_cards import instance, mig_card
 
+ISOLATIONS = (Isolation.NONE, Isolation.NONE, Isolation.MPS, Isolation.HAMI_CORE)
+KINDS = ("set", "drop", "cordon", "refuse", "rule", "release", "place")
 REQUESTS = (
     pod(container(memory=300)),
     pod(container(memory=300, cores=200)),
@@ -35,6 +39,8 @@ REQUESTS = (
     pod(container()),
     pod(container(count=2, memory=200)),
     pod(container("a", memory=500), container("b", memory=500)),
+    pod(container(memory=200, tflops=104)),
+    pod(container("a", memory=100, tflops=65), container("b", memory=100, cores=300)),
     pod(container("i", Kind.INIT, memory=900), container("s", Kind.SIDECAR, memory=100), container("m", percent=30)),
 )
 ANNOTATIONS = (
@@ -72,7 +78,7 @@ FABRIC_DEMANDS = (
     FabricDemand(min_ports=2, asks_network=True),
     FabricDemand(preferred_hcas=("mlx5_1",), cu_file="Preferred", asks_network=True),
 )
-HEADROOMS = (UNLIMITED, UNLIMITED, Headroom(memory_mib=400), Headroom(cards=1, cores=1000))
+HEADROOMS = (UNLIMITED, UNLIMITED, Headroom(memory_mib=400), Headroom(cards=1, cores=1000), Headroom(tflops=110_000))
 
 
 def constraints(chance: random.Random) -> Constraints:
@@ -132,6 +138,7 @@ def inventory(node: str, chance: random.Random) -> NodeInventory:
                 model=chance.choice(("NVIDIA A100", "NVIDIA H100")),
                 numa=chance.randint(0, 1),
                 healthy=chance.random() > 0.1,
+                tflops=chance.choice((0, 65, 312)),
             )
         )
     links = tuple(
@@ -149,22 +156,28 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 -- a test
-        self.ledger = Ledger(rows=2, cards=2)
+        self.ledger = Ledger(self.rules(), rows=2, cards=2)
         self.cache = RankingCache(self.ledger)
         self.refused: set[str] = set()
         self.pods: list[str] = []
+
+    def rules(self) -> SharingRules:
+        """Return random rules; there are few pods on a node."""
+        return SharingRules(self.chance.choice((None, None, 2)), self.chance.random() < 0.5)
 
     def step(self) -> None:
         """Make one random change."""
         chance, ledger = self.chance, self.ledger
         node = f"n{chance.randint(0, 5)}"
-        match chance.choices(("set", "drop", "cordon", "refuse", "release", "place"), (3, 1, 1, 2, 4, 12))[0]:
+        match chance.choices(KINDS, (3, 1, 1, 2, 1, 4, 12))[0]:
             case "set":
                 ledger.set_node(inventory(node, chance))
             case "drop":
                 ledger.drop_node(node)
             case "cordon":
                 ledger.set_cordon(node, frozenset(chance.sample([f"GPU-{node}-{i}" for i in range(4)], 1)))
+            case "rule":
+                ledger.set_rules(self.rules())
             case "refuse":
                 self.refused ^= {node}
                 row = ledger.row(node)
@@ -178,7 +191,8 @@ class World:
 
     def place(self) -> None:
         """Place a pod with and without the cache, compare, and reserve."""
-        request, headroom = self.chance.choice(REQUESTS), self.chance.choice(HEADROOMS)
+        headroom, isolation = self.chance.choice(HEADROOMS), self.chance.choice(ISOLATIONS)
+        request = msgspec.structs.replace(self.chance.choice(REQUESTS), isolation=isolation)
         query = PlacementQuery(request, constraints(self.chance), headroom)
         nodes = [node for node in self.ledger.nodes if node not in self.refused]
         plain = finish(place(LedgerView(self.ledger), query, nodes))

@@ -8,7 +8,7 @@ from allocation.ledger.ledger_view import LedgerView
 from allocation.placement.placement import NoPlacement, Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.quota import UNLIMITED, Headroom
-from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.request import MILLI_PER_TFLOP, ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
 
@@ -47,10 +47,18 @@ def pod(*containers: ContainerRequest) -> PodRequest:
 
 
 def container(
-    name: str = "main", kind: Kind = Kind.REGULAR, *, count: int = 1, memory: int = 0, percent: int = 0, cores: int = 0
+    name: str = "main",
+    kind: Kind = Kind.REGULAR,
+    *,
+    count: int = 1,
+    memory: int = 0,
+    percent: int = 0,
+    cores: int = 0,
+    tflops: int = 0,
 ) -> ContainerRequest:
-    """Return a container's request; cores in millicards."""
-    return ContainerRequest(name, kind, name, count, memory or None, percent, cores)
+    """Return a container's request; cores in millicards, and instead of them whole TFLOPs."""
+    milli = tflops * MILLI_PER_TFLOP
+    return ContainerRequest(name, kind, name, count, memory or None, percent, 0 if tflops else cores, tflops=milli)
 
 
 def whole(count: int = 1) -> ContainerRequest:

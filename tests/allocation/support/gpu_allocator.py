@@ -68,6 +68,7 @@ def request(
     *,
     memory: int = 10 * GIB,
     cores: int = 100,
+    tflops: int = 0,
     limit: Amounts | None = None,
     count: int = 1,
     isolation: Isolation = "soft",
@@ -75,7 +76,7 @@ def request(
     **more: object,
 ) -> AllocRequest:
     """Return a request of the pod `name`, whose UID is `uid-name`."""
-    amounts = Amounts(memory, cores)
+    amounts = Amounts(memory, cores, tflops)
     fields = {"pod": PodMeta(f"uid-{name}", namespace, name), "pool": "p", "request": amounts}
     fields |= {"limit": limit or amounts, "count": count, "isolation": isolation, **more}
     return AllocRequest(**fields)  # type: ignore[arg-type]

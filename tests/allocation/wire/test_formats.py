@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from allocation.allocation import Allocation, CardShare, ClaimMark
-from allocation.delivery import Delivery
+from allocation.delivery import DELIVERIES, LONGEST_CONTAINER_NAME, Delivery
 from allocation.errors import MalformedRecordError
 from allocation.fabric import VARIABLES
 from allocation.inventory import Card, NodeInventory
@@ -232,6 +232,54 @@ def test_only_one_delivery_adds_an_annotation() -> None:
     key = "nvidia.cdi.k8s.io/container.main"
     assert environment.annotations(allocation, "nvidia-nri")[key] == "nvidia.com/gpu=GPU-a,nvidia.com/gpu=GPU-b"
     assert not any(key in environment.annotations(allocation, each) for each in ("env", "cdi"))
+
+
+def test_kai_gpu_fractioning_gets_cards_and_limits_by_annotations() -> None:
+    """Without it a container has no card; it knows one limit for all cards of a container, so that is the smallest."""
+    shares = (CardShare("GPU-a", 3, 3000, 300).up_to(9000, 0), TWO_CARDS[1].up_to(8000, 0))
+    annotations = environment.annotations(Allocation("n1", {"main": shares}), "nvfractions")
+    assert {key: value for key, value in annotations.items() if key.startswith("nvidia.com/")} == {
+        "nvidia.com/container.main.gpus.devices": "runtime.nvidia.com/gpu=GPU-a,runtime.nvidia.com/gpu=GPU-b",
+        "nvidia.com/container.main.gpu-memory.request": "3000Mi",
+        "nvidia.com/container.main.gpu-memory.limit": "8000Mi",
+    }
+    assert annotations["nvidia-visible-devices.gpu.scheduling/main"] == "void"
+    assert environment.fraction_variables(annotations, "main") == {
+        "NVIDIA_VISIBLE_DEVICES": "runtime.nvidia.com/gpu=GPU-a,runtime.nvidia.com/gpu=GPU-b",
+        "NVIDIA_GPU_MEMORY_REQUEST": "3000",
+        "NVIDIA_GPU_MEMORY_LIMIT": "8000",
+    }
+
+
+@pytest.mark.parametrize("share", [CardShare("MIG-a", 0, 4864, 300, "GPU-a"), CardShare("GPU-a", 0, 0, 300)])
+def test_kai_gpu_fractioning_has_no_part_in_what_it_cannot_limit(share: CardShare) -> None:
+    """It limits no MIG instance, and acts only on containers with a limit: NVIDIA's runtime gives these their cards."""
+    allocation = Allocation("n1", {"main": (share,)})
+    assert environment.annotations(allocation, "nvfractions") == environment.annotations(allocation, "cdi")
+
+
+@given(st.lists(st.builds(CardShare.up_to, shares, int32, st.just(0)), min_size=1, max_size=4).map(tuple), names)
+@example((CardShare("GPU-a", 0, 0, 0).up_to(100, 0), CardShare("GPU-b", 1, 8192, 0)), "main")
+def test_kai_gpu_fractioning_never_limits_above_a_share(limited: tuple[CardShare, ...], container: str) -> None:
+    """The request is not above the limit, which NVIDIA's software refuses, and both are whole MiB from 1 on."""
+    annotations = environment.annotations(Allocation("n1", {container: limited}), "nvfractions")
+    written = environment.fraction_variables(annotations, container)
+    largest = [share.at_limits().memory_mib for share in limited]
+    assert bool(written) == any(largest)
+    if written:
+        request, limit = int(written["NVIDIA_GPU_MEMORY_REQUEST"]), int(written["NVIDIA_GPU_MEMORY_LIMIT"])
+        assert 1 <= request <= limit == min(filter(None, largest))
+        longest = max(len(key.partition("/")[2]) for key in environment.fraction_references(container).values())
+        assert (longest <= 63) == (len(container) <= LONGEST_CONTAINER_NAME["nvfractions"])
+
+
+def test_only_one_delivery_leaves_a_container_to_the_device_plugin() -> None:
+    """NVIDIA's runtime gives it nothing, and neither does the agent's other plugin."""
+    allocation = Allocation("n1", {"main": TWO_CARDS})
+    written = {each: environment.annotations(allocation, each) for each in DELIVERIES}
+    left = [each for each in DELIVERIES if environment.is_left_to_device_plugin(written[each], "main")]
+    assert left == ["device-plugin"]
+    assert not environment.is_left_to_device_plugin(environment.annotations(allocation, "device-plugin"), "other")
 
 
 def test_before_the_decision_no_device_is_visible() -> None:

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from allocation import limits
 from allocation.allocation import Allocation, CardShare, charges
+from allocation.burst import ContainerLimits
 from allocation.errors import AllocationError, MalformedRecordError
 from allocation.names import ALLOCATION, RESIZED
 from allocation.pod import Container, Resources
@@ -50,13 +51,16 @@ def test_other_texts_are_refused_with_the_form(text: str) -> None:
 
 def test_the_size_of_a_wish_is_limited() -> None:
     """In characters, and in containers."""
-    longest = {f"{'x' * 60}{number:03}": Size(INT32_MAX, 100) for number in range(limits.GPU_CONTAINERS)}
+    longest = {
+        f"{'x' * 60}{number:03}": Size(INT32_MAX, 100, ContainerLimits(INT32_MAX, 100))
+        for number in range(limits.GPU_CONTAINERS)
+    }
     text = resize_record.encode_wish(longest)
     assert len(text) <= resize_record.LONGEST_WISH
     assert resize_record.decode_wish(text) == longest
     with pytest.raises(AllocationError, match="at most 32 containers"):
         resize_record.decode_wish(resize_record.encode_wish({f"c{number}": Size(1) for number in range(33)}))
-    with pytest.raises(AllocationError, match="at most 4096 characters") as caught:
+    with pytest.raises(AllocationError, match="at most 8192 characters") as caught:
         resize_record.decode_wish("{" + " " * resize_record.LONGEST_WISH)
     assert len(str(caught.value)) < 700
 
@@ -64,13 +68,31 @@ def test_the_size_of_a_wish_is_limited() -> None:
 def test_what_is_not_wished_stays() -> None:
     """By container, and by resource; memory is in units of the resource."""
     before = allocation((100, 200), (300, 400))
-    after = resize_record.wished(before, {"c1": Size(gpumem=5)}, memory_factor=10)
+    after = resize_record.wished(before, {"c1": Size(gpumem=5)}, AllocationSettings(memory_factor=10))
     assert after == allocation((100, 200), (50, 400))
-    assert resize_record.wished(before, {"c0": Size(gpucores=7)}, memory_factor=1) == allocation((100, 70), (300, 400))
+    assert resize_record.wished(before, {"c0": Size(gpucores=7)}, AllocationSettings()) == allocation(
+        (100, 70), (300, 400)
+    )
     with pytest.raises(AllocationError, match="names container c2, which has no cards: those with cards are c0, c1"):
-        resize_record.wished(before, {"c2": Size(1)}, memory_factor=1)
+        resize_record.wished(before, {"c2": Size(1)}, AllocationSettings())
     with pytest.raises(AllocationError, match="more than any card has"):
-        resize_record.wished(before, {"c0": Size(INT32_MAX)}, memory_factor=2)
+        resize_record.wished(before, {"c0": Size(INT32_MAX)}, AllocationSettings(memory_factor=2))
+
+
+def test_a_limit_is_never_below_its_request() -> None:
+    """A wish sets both, or one that fits the other; a limit that equals the request ends it."""
+    before = allocation((100, 200), (300, 400))
+    settings = AllocationSettings(memory_bursting=True)
+    grown = resize_record.wished(before, {"c0": Size(limits=ContainerLimits(gpumem=150, gpucores=60))}, settings)
+    (share,) = grown.containers["c0"]
+    assert (share.memory_mib, share.memory_limit_mib, share.cores, share.cores_limit) == (100, 150, 200, 600)
+    for size in (Size(gpucores=61), Size(limits=ContainerLimits(gpucores=19)), Size(gpumem=151)):
+        with pytest.raises(AllocationError, match="would be below the request"):
+            resize_record.wished(grown, {"c0": size}, settings)
+    ended = resize_record.wished(grown, {"c0": Size(limits=ContainerLimits(gpumem=100, gpucores=20))}, settings)
+    assert ended == before
+    with pytest.raises(AllocationError, match=r"allocation\.memory_bursting"):
+        resize_record.wished(before, {"c0": Size(limits=ContainerLimits(gpumem=150))}, AllocationSettings())
 
 
 def test_a_record_is_read_again() -> None:
@@ -136,3 +158,12 @@ def test_the_ceiling_covers_every_mixture(
     (charged,), (used,) = charges(most, request), charges(mixture, request)
     assert charged.memory_mib >= used.memory_mib
     assert charged.cores >= used.cores
+
+
+@pytest.mark.parametrize("wish", [Size(gpucores=50), Size(limits=ContainerLimits(gpucores=80))])
+def test_compute_in_tflops_has_no_other_size_and_no_limit(wish: Size) -> None:
+    """Quotas of TFLOPs count what it is, and would not count more; its memory may have another size."""
+    in_tflops = Allocation("n1", {"c0": (CardShare("GPU-a", 0, 100, 333, tflops=104_000),)})
+    with pytest.raises(AllocationError, match="container c0 other gpucores, but the pod requests compute in TFLOPs"):
+        resize_record.wished(in_tflops, {"c0": wish}, AllocationSettings())
+    assert resize_record.wished(in_tflops, {"c0": Size(gpumem=7)}, AllocationSettings()).containers["c0"][0].tflops

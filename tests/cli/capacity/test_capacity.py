@@ -8,9 +8,11 @@ import msgspec
 import pytest
 
 from allocation.inventory import NodeInventory
-from cli.capacity import added_nodes, capacity, local_capacity, tables
-from cli.capacity.answer import Addition, Capacity
+from cli.capacity import capacity, local_capacity, tables
+from cli.capacity.answer import Capacity
 from cli.errors import CommandError
+from cli.explain import added_nodes, addition
+from cli.explain.addition import Addition
 from cli.installation.rules import Rules
 from cli.kube.session import Session
 from cli.workloads import expand
@@ -27,6 +29,7 @@ from scheduler.api.capacity_types import (
     Stranded,
 )
 from scheduler.api.request_body import Manifests
+from scheduler.expander_settings import TemplateSettings, TemplateTaint
 from scheduler.state.cluster_state import ClusterState
 from tests.allocation.support.mig_cards import instance, mig_card
 from tests.cli.support.sessions import session_on
@@ -83,7 +86,7 @@ def test_an_added_node_is_not_cordoned_and_keeps_labels_and_taints(reported: Ses
     metadata = {"name": "n1", "labels": labels, "annotations": {"gpu.scheduling/cordon": "GPU-n1-0"}}
     made.set_node(node("n1", metadata=metadata, spec={"unschedulable": True, "taints": taints}))
     made.agent_reports.set(status("n1"))
-    added_nodes.add(reported, made, "n1", 1)
+    added_nodes.add(reported, made, Addition("n1", 1))
     added = made.node_cache.nodes["n1-copy-1"]
     assert added.metadata.labels == {"kubernetes.io/hostname": "n1-copy-1", "zone": "a"}
     assert (added.spec.unschedulable, [each.key for each in added.spec.taints]) == (False, ["gpu"])
@@ -100,25 +103,40 @@ def test_the_cards_of_added_nodes_are_healthy_and_instances_belong_to_them() -> 
     broken = msgspec.structs.replace(status("n2").inventory().cards[0], index=1, healthy=False)
     report = GpuNodeStatus(ObjectMeta(name="n1"), status_of(NodeInventory("n1", (*cards, broken))))
     with session_on({GPU_NODE_STATUSES.path(): msgspec.to_builtins(report)}) as (session, _):
-        added_nodes.add(session, made, "n1", 1)
+        added_nodes.add(session, made, Addition("n1", 1))
     inventory = made.ledger.inventory("n1-copy-1")
     assert inventory is not None
     card, part, mended = inventory.cards
     assert (part.parent, mended.healthy) == (card.uuid, True)
 
 
+def test_nodes_of_a_configured_group_are_added_that_never_existed(reported: Session) -> None:
+    """By the name of the group, with its labels, taints, resources and cards."""
+    made = state()
+    group = TemplateSettings(
+        "gpus", {"pool": "gpus"}, cards=2, memory_mib=1000, taints=(TemplateTaint("gpu", "NoSchedule"),)
+    )
+    added_nodes.add(reported, made, Addition("gpus", 1), groups=(group,))
+    node_ = made.node_cache.nodes["gpus-copy-1"]
+    assert (node_.metadata.labels["pool"], [each.key for each in node_.spec.taints]) == ("gpus", ["gpu"])
+    inventory = made.ledger.inventory("gpus-copy-1")
+    assert inventory is not None
+    assert [card.memory_mib for card in inventory.cards] == [1000, 1000]
+    assert made.closed_nodes.now() == {}
+
+
 def test_a_node_that_cannot_be_copied_is_named(reported: Session, capsys: pytest.CaptureFixture[str]) -> None:
     """It does not exist, or no agent reports it; one that takes no pods has copies that take none, with a note."""
     with pytest.raises(CommandError, match="node n9 does not exist"):
-        added_nodes.add(reported, state("n1"), "n9", 1)
+        added_nodes.add(reported, state("n1"), Addition("n9", 1))
     with pytest.raises(CommandError, match="no agent reports the cards of node n2"):
-        added_nodes.add(reported, state("n1", "n2"), "n2", 1)
+        added_nodes.add(reported, state("n1", "n2"), Addition("n2", 1))
     report = status("n1")
     assert report.status is not None
     report.status.state, report.status.message = "DriverMissing", "no driver"
     assert isinstance(report.problem, NodeProblem)
     with session_on({GPU_NODE_STATUSES.path(): msgspec.to_builtins(report)}) as (session, _):
-        added_nodes.add(session, state("n1"), "n1", 1)
+        added_nodes.add(session, state("n1"), Addition("n1", 1))
     assert "the added nodes take no GPU pods, as node n1" in capsys.readouterr().err
 
 
@@ -126,13 +144,13 @@ def test_a_node_that_cannot_be_copied_is_named(reported: Session, capsys: pytest
 def test_a_wrong_number_of_nodes_is_refused(text: str) -> None:
     """The message has the value and an example."""
     with pytest.raises(CommandError, match="NODE=COUNT"):
-        capacity._addition(text)
+        addition.read(text)
 
 
 def test_without_a_number_one_node_is_added() -> None:
     """As with a number."""
-    assert capacity._addition("n1") == Addition("n1", 1)
-    assert capacity._addition("n1=4") == Addition("n1", 4)
+    assert addition.read("n1") == Addition("n1", 1)
+    assert addition.read("n1=4") == Addition("n1", 4)
 
 
 def test_standard_shapes_are_counted_without_a_pod(reported: Session) -> None:

@@ -52,3 +52,16 @@ def test_without_a_pod_whole_cards_and_the_slices_of_pods_are_counted(gpu: Gpu) 
     assert "whole card" in done.stdout
     assert "3000 MiB, 30 %" in done.stdout
     assert f"largest slice: 37960 MiB and 70 % of the compute on node {NODE}" in done.stdout
+
+
+def test_a_viewer_simulates_with_a_node_that_could_be_added(gpu: Gpu, tmp_path: Path) -> None:
+    """A pod that needs a whole card fits only on the copy of the node."""
+    limits = {"nvidia.com/gpu": 1, "nvidia.com/gpumem-percentage": 100}
+    container = {"name": "main", "image": "none", "resources": {"limits": limits}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "whole"}, "spec": {"containers": [container]}}
+    file = tmp_path / "whole.yaml"
+    file.write_text(yaml.safe_dump(pod))
+    assert "waits: " in gpu("simulate", "-f", str(file)).stdout
+    assert f"would go to {NODE}-copy-1" in gpu("simulate", "-f", str(file), "--with-node", NODE).stdout
+    refused = gpu("simulate", "-f", str(file), "--with-node", "n9")
+    assert "node n9 does not exist" in refused.stderr

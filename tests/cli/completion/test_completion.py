@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from allocation.names import ALLOCATION
 from cli import commands
 from cli.completion import complete
 from cli.completion.scripts import run
-from cluster.resource import GPU_CLAIMS, GPU_QUEUES, GPU_QUOTAS, PODS, Resource
+from cluster.resource import GPU_CLAIMS, GPU_QUEUES, GPU_QUOTAS, KUBERNETES_POD_GROUPS, PODS, Resource
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 from tests.cli.support.http_server import serving
@@ -76,6 +77,33 @@ def test_gangs_are_completed(tmp_path: Path) -> None:
     }
     with serving(lambda request: _list(lists.get(request.path.partition("?")[0]))) as url:
         assert _words("gangs", "--kubeconfig", _kubeconfig(tmp_path, url), "") == ["by-claim", "eval", "train"]
+
+
+def test_gangs_that_pods_name_in_their_spec_are_completed(tmp_path: Path) -> None:
+    """By the PodGroups of Kubernetes, where the cluster has them; specs of pods are not read."""
+    lists = {
+        PODS.path(namespace="default"): [{"metadata": {"name": "p"}}],
+        GPU_CLAIMS.path(namespace="default"): [],
+        KUBERNETES_POD_GROUPS.path(namespace="default"): [{"metadata": {"name": "ring"}}],
+    }
+    with serving(lambda request: _list(lists.get(request.path.partition("?")[0]))) as url:
+        assert _words("gangs", "--kubeconfig", _kubeconfig(tmp_path, url), "") == ["ring"]
+
+
+@pytest.mark.parametrize("command", ["env", "resize"])
+def test_containers_are_completed(command: str, tmp_path: Path) -> None:
+    """Of the pod that the line names before, those with cards marked; without a pod there are no candidates."""
+    share = {"uuid": "GPU-a", "index": 0, "memoryMiB": 1, "cores": 1}
+    allocation = json.dumps({"v": 1, "node": "n1", "containers": {"main": [share]}})
+    spec = {"initContainers": [{"name": "first"}], "containers": [{"name": "main"}, {"name": "side"}]}
+    pod = {"metadata": {"name": "p", "namespace": "default", "annotations": {ALLOCATION: allocation}}, "spec": spec}
+    path = PODS.path(namespace="default", name="p")
+    with serving(lambda request: (200, json.dumps(pod).encode()) if request.path == path else (404, b"{}")) as url:
+        config = ("--kubeconfig", _kubeconfig(tmp_path, url))
+        assert _words(command, *config, "p", "-c", "") == ["first", "main", "side"]
+        assert _words(command, *config, "p", "--container=s") == ["--container=side"]
+        assert complete.candidates([command, *config, "p", "-c", "m"])[0] == [("main", "has cards")]
+        assert _words(command, *config, "-c", "") == []
 
 
 def _list(items: list[dict[str, Any]] | None) -> tuple[int, bytes]:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from allocation.reason_words import meaning
 from cli.explain import explanation_tables
-from cli.explain.reason_words import meaning
 from cluster.gpu_claim import GpuClaim
 from scheduler.api.explanation_types import ClaimExplanation, Explanation
 from scheduler.api.namespaced import redaction

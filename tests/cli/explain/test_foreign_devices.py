@@ -8,7 +8,7 @@ import pytest
 from cli.explain import scheduler_state
 from cli.installation.rules import Rules
 from cluster.resource import GPU_NODE_STATUSES, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from scheduler.settings import DraSettings
+from scheduler.observation_settings import DraSettings
 from tests.cli.support.sessions import session_on
 from tests.scheduler.support import builders, dra
 

@@ -145,7 +145,7 @@ def test_deployments_determine_config_map_and_flags(team: Layout, gpu: Gpu, mani
         assert main(["inject", "-f", manifest, "--kubeconfig", str(team.kubeconfig), "-o", "json"]) == 0
         settings = rules.of_cluster(_client(team))
         assert settings.webhook.runtime_class_name == "of-a-flag"
-        assert settings.names == ("tranche", "old-scheduler")
+        assert settings.names == ("tranche", "tranche-claims", "old-scheduler")
         assert settings.allocation.resources.count == "example.com/gpu"
         assert settings.method == Method("gpus", "ops")
     finally:

@@ -21,6 +21,7 @@ from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 from tests.scheduler.support import claims as gpu_claims
+from tests.support import gpu_command
 
 ROOT = Path(__file__).parents[3]
 SYSTEM = "tranche-system"
@@ -146,15 +147,7 @@ def gpu(installed: Layout) -> Gpu:
         identity = installed.kubeconfig
         if account:
             identity = service_account_kubeconfig(installed, namespace=TEAM, name=account)
-        return subprocess.run(
-            [sys.executable, "-m", "cli", *arguments, "--kubeconfig", str(identity), "-n", TEAM],
-            cwd=ROOT,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return gpu_command.run(identity, *arguments, "-n", TEAM, stdin=stdin)
 
     return run
 

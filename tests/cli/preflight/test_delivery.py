@@ -5,7 +5,7 @@ import pytest
 
 from allocation.delivery import NodeDelivery, Toolkit
 from cli.installation.rules import Rules
-from cli.preflight.cluster_snapshot import RuntimeClass
+from cli.preflight.cluster_snapshot import NodeCondition, RuntimeClass
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.metadata import ObjectMeta
 from tests.cli.preflight.snapshots import about, lease, node, report_on, status
@@ -107,6 +107,47 @@ def test_unconfirmed_nri_plugin_is_a_note() -> None:
     report = report_on(nodes=[node()], statuses=[delivered], leases=[lease()])
     found = about(report, "node n1", "no object confirms")
     assert (found.severity, found.next_step) == ("notes", "GPU Operator: --set cdi.nriPluginEnabled=true")
+
+
+def test_kai_gpu_fractioning_that_does_not_say_that_it_runs_is_noticed() -> None:
+    """Nothing else would give a container its cards; its operator reports each of its nodes by a condition."""
+    delivered = reporting(NodeDelivery("nvfractions", OPERATOR, has_nri_socket=True))
+    states: tuple[tuple[NodeCondition, ...], ...] = ((), (NodeCondition("gpu-fractioning.nvidia.com/Ready", "False"),))
+    for conditions in states:
+        served = node()
+        served.status.conditions = conditions
+        found = about(
+            report_on(WITH_CLASS, nodes=[served], statuses=[delivered], leases=[lease()]),
+            *("node n1", "no condition gpu-fractioning.nvidia.com/Ready with status True"),
+        )
+        assert (found.severity, "GpuFractioningConfig" in found.next_step) == ("changes", True)
+    served = node()
+    served.status.conditions = (NodeCondition("gpu-fractioning.nvidia.com/Ready", "True"),)
+    report = report_on(WITH_CLASS, nodes=[served], statuses=[delivered], leases=[lease()])
+    assert not [each for each in report.findings if "node n1" in each.objects]
+
+
+def test_agent_that_delivers_cards_itself_needs_nothing_of_nvidias_software() -> None:
+    """It says whether it can: neither a toolkit, nor the operator's plugin, nor a RuntimeClass is asked for."""
+    delivered = reporting(NodeDelivery("nri", is_registered=True))
+    report = report_on(nodes=[node()], statuses=[delivered], leases=[lease()])
+    assert not [each for each in report.findings if "node n1" in each.objects]
+    delivered = reporting(NodeDelivery("nri", is_registered=False))
+    report = report_on(nodes=[node()], statuses=[delivered], leases=[lease()])
+    found = about(report, "node n1", "its agent is not registered as a plugin of the container runtime")
+    assert (found.severity, "component manifests/nri" in found.next_step) == ("blocks", True)
+
+
+@pytest.mark.parametrize("advertised", ["80", "0"])
+def test_agent_that_is_the_device_plugin_is_none_that_could_be_removed(advertised: str) -> None:
+    """What its kubelet advertises needs no advice about another plugin; whether it works the agent says."""
+    delivered = reporting(NodeDelivery("device-plugin", is_registered=True))
+    report = report_on(nodes=[node(advertised=advertised)], statuses=[delivered], leases=[lease()])
+    assert not [each for each in report.findings if "node n1" in each.objects]
+    delivered = reporting(NodeDelivery("device-plugin", is_registered=False))
+    report = report_on(nodes=[node(advertised=advertised)], statuses=[delivered], leases=[lease()])
+    found = about(report, "node n1", "its agent is not registered as a device plugin of the kubelet")
+    assert (found.severity, "component manifests/device-plugin" in found.next_step) == ("blocks", True)
 
 
 def test_unseen_toolkit_is_a_note() -> None:

@@ -12,7 +12,7 @@ from cli.installation.rules import Rules
 from cli.preflight.cluster_snapshot import GpuNode
 from cli.preflight.report import Report
 from cluster.dra import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from scheduler.settings import DraSettings
+from scheduler.observation_settings import DraSettings
 from tests.cli.preflight.snapshots import about, report_on
 from tests.scheduler.support import builders, dra
 

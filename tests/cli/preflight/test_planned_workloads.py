@@ -5,10 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from allocation.names import ISOLATION
+from allocation.settings import AllocationSettings
 from cli.installation.rules import Rules
 from cli.preflight.cluster_snapshot import Unread
 from cluster.resource_quota import ResourceQuota
-from tests.cli.preflight.snapshots import about, container, pod, report_on, workload
+from tests.cli.preflight.snapshots import about, container, namespace, pod, report_on, workload
 from tests.scheduler.support.claims import claim as gpu_claim
 from webhook.settings import WebhookSettings
 
@@ -68,6 +70,12 @@ def test_a_quota_that_a_pod_exceeds_by_itself_refuses_it() -> None:
     assert "exceeding resource quota" in about(report, "would be refused").what
 
 
+def test_the_isolation_of_a_namespace_is_evaluated() -> None:
+    """A label that names none would refuse each of its pods."""
+    report = report_on(workloads=[workload()], namespaces=[namespace("team", **{ISOLATION: "cud"})])
+    assert f"label {ISOLATION} of the namespace is 'cud'" in about(report, "would be refused").what
+
+
 def test_an_unsupported_field_blocks_only_in_loop_mode() -> None:
     """Admission ignores resource claims; in extender mode kube-scheduler evaluates them."""
     report = report_on(workloads=[workload(**DEVICES)])
@@ -76,6 +84,10 @@ def test_an_unsupported_field_blocks_only_in_loop_mode() -> None:
     assert "spec.resourceClaims" in found.what
     assert report.summary.held == 1
     assert report_on(Rules(extender=True), workloads=[workload(**DEVICES)]).is_clear
+    handing_over = Rules(allocation=AllocationSettings(resource_claims="hand-over"))
+    handed_over = report_on(handing_over, workloads=[workload(**DEVICES)])
+    assert (handed_over.is_clear, handed_over.summary.held) == (True, 0)
+    assert "schedulerName tranche-claims" in about(handed_over, "admission would change").what
 
 
 def test_volumes_block_nothing() -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from allocation.allocation import Charge
 from allocation.errors import AllocationError
 from allocation.inventory import Card, NodeInventory
+from allocation.ledger.card_table import TFLOPS
 from allocation.ledger.ledger import Ledger
 from allocation.mig import MODE, MigInstance
 from cli.top.fleet_cards import FleetCards, use_of
@@ -74,7 +75,7 @@ def test_top_counts_as_the_ledger_does(
         inventory, row = fleet.inventory(node), ledger.row(node)
         assert inventory is not None
         use = use_of(inventory, [each for name, held in pods if name == node for each in held])
-        counted = {card.uuid: ledger.used[:, row, at].tolist() for at, card in enumerate(inventory.cards)}
+        counted = {card.uuid: ledger.used[:TFLOPS, row, at].tolist() for at, card in enumerate(inventory.cards)}
         assert use == counted
 
 

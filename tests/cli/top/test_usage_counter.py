@@ -302,6 +302,15 @@ def test_the_wide_table_has_full_uuids_and_models() -> None:
     assert [row[2:4] for row in wide.rows] == [[UUID, "NVIDIA A100"], ["n1-1", "<none>"]]
 
 
+def test_limits_are_shown_as_overcommitted() -> None:
+    """The amounts stay within the card; the wide table adds up what the containers may use, which may be more."""
+    share = CardShare(UUID, 0, 3000, 500, memory_limit_mib=30000, cores_limit=900)
+    fleet = _count([_status()], [_pod(name, main=(share,)) for name in ("a", "b")])
+    row = dict(zip((table := top.card_table(fleet, wide=True)).headers, table.rows[0], strict=True))
+    assert (row["CORES(%)"], row["LIMITS(%)"]) == ("100/100", "180")
+    assert (row["MEMORY(MiB)"], row["LIMITS(MiB)"]) == ("6000/40960", "60000")
+
+
 def test_json_and_yaml_have_the_same_structure() -> None:
     """Both formats use the units of the API: MiB and millicards."""
     data = json.loads(render(_fleet(), top.card_table(_fleet()), output="json"))
@@ -326,9 +335,13 @@ def test_json_and_yaml_have_the_same_structure() -> None:
                 "cores": 305,
                 "claim": "",
                 "whole": False,
+                "memoryLimitMiB": 0,
+                "coresLimit": 0,
             }
         ],
         "doubleBookedBy": [],
+        "burstMemoryMiB": 0,
+        "burstCores": 0,
     }
 
 
@@ -360,4 +373,4 @@ def test_the_containers_of_a_claim_count_once() -> None:
     assert (card.memory_mib.used, card.cores.used, card.slots.used) == (4000, 400, 2)
     assert not card.is_whole
     row = top.card_table(fleet, wide=True).rows[0]
-    assert (row[7], row[-1]) == ("2/10", "team/other/main,team/p/init(single),team/p/main(single)")
+    assert (row[9], row[-1]) == ("2/10", "team/other/main,team/p/init(single),team/p/main(single)")

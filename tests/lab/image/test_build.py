@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MIB = 1024**2
-LIMIT_BYTES = 80_000_000
-pytestmark = [pytest.mark.image, pytest.mark.timeout(1800)]
+LIMIT_BYTES = 85_000_000
+pytestmark = [pytest.mark.image, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_two_builds_of_one_commit_have_one_digest(
 
 
 def test_the_image_is_small(built: build.Built) -> None:
-    """A node pulls at most 80 MB."""
+    """A node pulls at most 85 MB, of which 8 are gRPC, for the device plugin."""
     assert built.compressed_bytes <= LIMIT_BYTES
 
 

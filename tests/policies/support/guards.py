@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from allocation.wire import environment
 from lab import kubectl, manifests
 from lab.client import Client, client
 from tests.support.refusals import refusal
@@ -21,8 +22,7 @@ KEYS = (
     "nvidia.cdi.k8s.io/container.main",
     "nvidia.cdi.k8s.io",
     "cdi.k8s.io/vendor",
-    "nvidia.com/container.main.gpu-memory.request",
-    "nvidia.com/container.main.gpus.devices",
+    *environment.fraction_references("main").values(),
     "devices.nri.io/container.main",
     "devices.nri.io",
     "cdi-devices.nri.io/container.main",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from allocation.names import FENCED_LABEL
+from allocation.names import FENCED_LABEL, ISOLATION
 from benchmarks import cluster
 from lab.client import client
 from tests.support import identities
@@ -18,8 +18,9 @@ IMAGE = "registry.k8s.io/pause:3.10"
 NODE = "policies-node"
 
 
-def prepared(*, containers: int = 1, gpu_containers: int = 1) -> dict[str, Any]:
+def prepared(*, containers: int = 1, gpu_containers: int = 1, isolation: str = "") -> dict[str, Any]:
     """Return a GPU pod as the webhook prepares it; a gate keeps it from every scheduler."""
+    annotations = {ISOLATION: isolation} if isolation else {}
     asking = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "100"}
     spec = {
         "schedulingGates": [{"name": "tests/policies"}],
@@ -29,7 +30,7 @@ def prepared(*, containers: int = 1, gpu_containers: int = 1) -> dict[str, Any]:
         ],
     }
     return cluster.prepared(
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": {}}, "spec": spec}
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "annotations": annotations}, "spec": spec}
     )
 
 

@@ -17,9 +17,11 @@ from certs.files import FileSource
 from certs.x509 import KeyPair, issue, new_authority
 from cluster.configuration import ClusterSettings, Configuration
 from cluster.errors import UnreachableError
+from cluster.events import Recorder
 from scheduler.leader import Leader
 from scheduler.servers import serving
-from scheduler.settings import SchedulerSettings, ServingSettings
+from scheduler.serving_settings import ServingSettings
+from scheduler.settings import SchedulerSettings
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.extending import Bindings, extending
 from webhook import cluster_quotas
@@ -102,7 +104,8 @@ def serve(tmp_path: Path, api: Reviews, monkeypatch: pytest.MonkeyPatch) -> Serv
         verbs = extending(state("n1"), api)
         leader = cast("Leader", SimpleNamespace(unready="", deciding=SimpleNamespace(extender=verbs)))
         metrics = cast("Any", verbs)._metrics
-        async with serving(configuration, api=api, leader=leader, metrics=metrics) as port:
+        recorder = Recorder(api, component="test", instance="test")
+        async with serving(configuration, api=api, leader=leader, metrics=metrics, recorder=recorder) as port:
             yield f"https://127.0.0.1:{port}"
 
     return run

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from allocation.settings import AllocationSettings
 from scheduler.api.explanation_types import ClaimExplanation
 from scheduler.api.namespaced import redaction
 from scheduler.state.cluster_state import ClusterState
@@ -110,3 +111,6 @@ def test_extender_mode_shows_no_claims() -> None:
     """kube-scheduler evaluates them, and Tranche does not read them."""
     made = state("n1", has_queue=False)
     assert explained(made, pod("a", memory=1, volumes=mounts("data"))).claims == ()
+    beside = state("n1", settings=AllocationSettings(resource_claims="hand-over"))
+    handed_over = pod("a", memory=1, volumes=mounts("data"), schedulerName="tranche-claims")
+    assert explained(beside, handed_over).claims == ()

@@ -36,6 +36,8 @@ def columns(ledger: Ledger) -> dict[str, Any]:
         "total": ledger.total.tolist(),
         "used": ledger.used.tolist(),
         "fullness": ledger.fullness.tolist(),
+        "places": ledger.pods.tolist(),
+        "locks": ledger.isolation.locks.tolist(),
         "reservations": {node: sorted(map(repr, ledger.reservations(node))) for node in ledger.nodes},
     }
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allocation.settings import AllocationSettings
 from allocation.steps import advance, finish
 from scheduler.api import explanation, gang_explanation
 from scheduler.api.gang_explanation import MOST_REHEARSED
@@ -249,8 +250,19 @@ def test_a_pod_that_kube_scheduler_brings_has_its_gang_without_a_rehearsal() -> 
     asked = member("m0")
     made.set_pod(asked)
     assert not gang_explanation.is_rehearsed(made, asked)
-    shown = explanation.of_gang(made, asked, "waits for its turn")
+    shown = explanation.of_external(made, asked, "waits for its turn")
     assert shown.gang == GangExplanation("train", "Incomplete", 4, placed=0, waiting=1)
+
+
+@pytest.mark.parametrize(("scheduler", "is_rehearsed"), [("tranche", True), ("tranche-claims", False)])
+def test_a_gang_that_is_handed_over_is_not_rehearsed(scheduler: str, *, is_rehearsed: bool) -> None:
+    """Its pods are in no queue of the loop, whose decision would say nothing about them."""
+    made = state("n1", settings=AllocationSettings(resource_claims="hand-over"))
+    asked = [member(name, size=2) for name in ("m0", "m1")]
+    for each in asked:
+        each.spec.scheduler_name = scheduler
+        made.set_pod(each)
+    assert gang_explanation.is_rehearsed(made, asked[0]) is is_rehearsed
 
 
 def test_a_planned_pod_is_one_more_of_its_gang() -> None:

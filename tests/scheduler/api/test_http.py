@@ -21,13 +21,14 @@ from cluster.http.listener import listening
 from scheduler.api import openapi
 from scheduler.api.authentication import Authenticator, require_caller
 from scheduler.api.health import application
-from scheduler.api.namespaced.paths import VERSION
+from scheduler.api.namespaced.paths import CLUSTER_USAGE, VERSION
 from scheduler.api.queries import Queries
 from scheduler.api.request_body import LARGEST_BODY
 from scheduler.api.routes import API_PATHS, api_routes
 from scheduler.api.simulation_types import Simulation
 from scheduler.cycle.result import Scheduled
-from scheduler.settings import SchedulerSettings, ServingSettings
+from scheduler.serving_settings import ServingSettings
+from scheduler.settings import SchedulerSettings
 from tests.scheduler.api.test_explanation import everything
 from tests.scheduler.support.builders import allocated, namespace, pod, state
 from tests.scheduler.support.claims import claim as gpu_claim
@@ -123,8 +124,12 @@ async def test_every_path_is_described(site: Site) -> None:
         if route.method != "HEAD"
     }
     described = {(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods}
-    # Another listener has the rest, see tests/scheduler/api/namespaced/test_http.py.
-    assert served == {each for each in described if not each[0].startswith(("/api/namespaces/", VERSION))}
+    # Another listener has the rest, see test_assignments.py and namespaced/test_http.py.
+    assert served == {
+        each
+        for each in described
+        if not each[0].startswith(("/api/namespaces/", "/api/assign-", CLUSTER_USAGE, VERSION))
+    }
     assert await site.send("GET", openapi.OPENAPI) == (200, msgspec.json.decode(msgspec.json.encode(DOCUMENT)))
     for schema in DOCUMENT["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)

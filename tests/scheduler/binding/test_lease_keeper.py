@@ -15,13 +15,14 @@ from scheduler.cycle.result import Scheduled
 from scheduler.metrics.labels import Outcome
 from tests.scheduler.support.builders import state
 from tests.scheduler.support.leasing import allocation, keeper
+from tests.support.depth import repetitions
 
 if TYPE_CHECKING:
     from scheduler.binding.lease_keeper import LeaseKeeper
     from tests.scheduler.binding.conftest import LeaseServer
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
-ROUNDS = 200
+ROUNDS = repetitions(20, 200)
 
 
 def chosen(*cards: int) -> Scheduled:
@@ -96,7 +97,7 @@ async def test_shared_and_plain_cards_need_no_lease(server: LeaseServer, exclusi
 
 
 async def test_of_two_pods_exactly_one_gets_a_card(server: LeaseServer) -> None:
-    """In two namespaces, by two keepers that know nothing of each other, 200 times."""
+    """In two namespaces, by two keepers that know nothing of each other, again and again."""
     token = await server.lead()
     pods = [await server.pod(namespace="leases-a"), await server.pod(namespace="leases-b")]
     wins = [0, 0]
@@ -118,7 +119,7 @@ async def test_of_two_pods_exactly_one_gets_a_card(server: LeaseServer) -> None:
 
 
 async def test_a_deposed_leader_gets_no_lease(server: LeaseServer) -> None:
-    """Of two leaders with two tokens on one card: the earlier is refused, and what it has is replaced, 200 times."""
+    """Of two leaders with two tokens on one card: the earlier is always refused, and what it has is replaced."""
     late, prompt = await server.pod(), await server.pod()
     first_token = await server.lead("first")
     first = leader(server, first_token)

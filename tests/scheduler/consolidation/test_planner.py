@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocation.names import CHARGED_TO, EVICTABLE, MODE, PREEMPTION_PROTECTION
+from allocation.settings import AllocationSettings
 from allocation.steps import finish
 from scheduler.consolidation.planner import NoPlan, Plan
 from tests.scheduler.consolidation.scene import Scene, owned
@@ -78,6 +79,14 @@ def test_pods_that_stay(why: str, more: dict[str, Any]) -> None:
     scene.state.set_pod(running)
     scene.run("two@b", kind="DaemonSet")
     assert planned(scene, scene.wait()) == NOTHING, why
+
+
+def test_pods_that_are_handed_over_stay() -> None:
+    """kube-scheduler would choose where the next one goes."""
+    scene, waiting = fragmented(schedulerName="tranche-claims")
+    assert moves(planned(scene, waiting)) == ["one->b"]
+    scene.state.settings = AllocationSettings(resource_claims="hand-over")
+    assert planned(scene, waiting) == NOTHING
 
 
 def test_a_job_whose_pod_says_that_it_may_be_moved_is_moved() -> None:

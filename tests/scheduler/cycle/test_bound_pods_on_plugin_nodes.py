@@ -1,13 +1,17 @@
-"""Pods that get all cards of their application, on nodes where HAMi's device plugin counts the cards."""
+"""Pods that get all cards of their application, on nodes where a device plugin counts the cards."""
 
 import pytest
 
 from allocation import names
 from allocation.bindings.binding import BindingSpec
+from allocation.delivery import NodeDelivery
+from allocation.inventory import Card, NodeInventory
 from allocation.label_selector import LabelSelector
 from allocation.settings import AllocationSettings, BindingSettings
 from allocation.steps import finish
 from cluster.gpu_binding import BindingMeta, GpuBinding
+from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.metadata import ObjectMeta
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
@@ -54,3 +58,15 @@ def test_a_plugin_cannot_give_another_number() -> None:
     result = finish(schedule(cluster(), asks(1)))
     assert isinstance(result, Unschedulable)
     assert "BoundCountMismatch: HAMi's device plugin gives the pod as many cards as it requests: 1" in result.note
+
+
+def test_nor_can_the_kubelet_of_a_node_whose_agent_is_its_device_plugin() -> None:
+    """It gives as many devices as the pod requests; with that number the pod fits."""
+    made = cluster()
+    reported = status_of(NodeInventory("n0", (Card("GPU-0", 0, 1000), Card("GPU-1", 1, 1000))))
+    reported.delivery = NodeDelivery("device-plugin", is_registered=True)
+    made.agent_reports.set(GpuNodeStatus(ObjectMeta(name="n0"), reported))
+    result = finish(schedule(made, asks(1)))
+    assert isinstance(result, Unschedulable)
+    assert "DevicePluginMismatch: its kubelet gives the pod as many devices as it requests: 1, and 2" in result.note
+    assert isinstance(finish(schedule(made, asks(2))), Scheduled)

@@ -225,6 +225,6 @@ def test_an_exclusive_card_is_kept_from_everybody_by_the_record_of_its_pod() -> 
     running = placed(made, app_pod("a"))
     fresh = cluster("labelled", share_mode=TIME_SLICING)
     fresh.set_pod(running)
-    assert fresh.ledger.free(0, 0) == made.ledger.free(0, 0) == (0, 0, 0)
+    assert fresh.ledger.free(0, 0) == made.ledger.free(0, 0) == (0, 0, 0, 0)
     others = [cards_of(placed(fresh, pod(f"p{number}", memory=1))) for number in range(8)]
     assert all("GPU-n0-0" not in each for each in others)

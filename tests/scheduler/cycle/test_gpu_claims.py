@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from allocation.delivery import NodeDelivery
 from allocation.inventory import Card, NodeInventory
 from allocation.names import ALLOCATION, HAMI_REGISTER
 from allocation.steps import finish
@@ -271,6 +272,17 @@ def test_a_claim_for_more_memory_than_any_card_has_is_explained() -> None:
     mine = claim("c", exclusivity="Shared", memoryMiB=5000)
     text = note(cluster(claims=(mine,)), claiming("a", mine))
     assert text.endswith("; the GpuClaim asks for 5000 MiB of one card; the largest card in this cluster has 1000 MiB")
+
+
+def test_containers_that_share_a_claim_need_a_node_whose_kubelet_counts_no_devices() -> None:
+    """It counts one for each container, of a card that has as many as it has slots, and they are charged one slot."""
+    made = cluster(claims=(SHARED,))
+    reported = status_of(NodeInventory("n0", (Card("GPU-0", 0, 1000),)))
+    reported.delivery = NodeDelivery("device-plugin", is_registered=True)
+    made.agent_reports.set(GpuNodeStatus(ObjectMeta(name="n0", resource_version="2"), reported, Spec("n0")))
+    text = note(made, claiming("a", SHARED, containers=("one", "two")))
+    assert "DevicePluginMismatch: its kubelet counts each container by itself" in text
+    placed(made, claiming("b", SHARED))
 
 
 def test_containers_that_share_a_claim_need_a_node_without_hamis_plugin() -> None:

@@ -23,7 +23,9 @@ from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.preempting import chooser_of
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.worlds import World
+from tests.support.depth import repetitions
 
+pytestmark = pytest.mark.long
 SEEDS = st.integers(0, 2**32)
 
 
@@ -90,6 +92,8 @@ def snapshot(state: ClusterState) -> tuple[object, ...]:
         {name: [*map(list, ledger.used_lists(row))] for name, row in ledger._rows.items()},
         ledger.used.tobytes(),
         ledger.fullness.tobytes(),
+        ledger.pods.tobytes(),
+        ledger.isolation.locks.tobytes(),
         ledger.changes.state,
         {name: dict(used) for name, used in cache._used.items()},
         {name: set(pods) for name, pods in cache._on_node.items()},
@@ -177,7 +181,7 @@ def world_without(seed: int, uids: frozenset[str]) -> HeldWorld:
     return world
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=repetitions(30, 200), deadline=None)
 @given(SEEDS)
 @example(445)  # what is held is the node's scarce CPU
 @example(859)
@@ -206,7 +210,7 @@ def test_lifted_holds_give_what_released_ones_give(seed: int) -> None:
         assert attempt.result.charges == expected.charges
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=repetitions(30, 200), deadline=None)
 @given(SEEDS)
 def test_what_is_lifted_is_reserved_in_the_same_step(seed: int) -> None:
     """The loop and `/bind` reserve what the dry run says; higher holds stay, and no card that is held is exceeded."""
@@ -230,7 +234,7 @@ def test_what_is_lifted_is_reserved_in_the_same_step(seed: int) -> None:
         each.ledger.check(result.node, reserved.charges)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=repetitions(30, 200), deadline=None)
 @given(SEEDS)
 def test_victims_left_out_give_what_deleted_ones_give(seed: int) -> None:
     """`/preempt` keeps a node where the pod fits once the victims of kube-scheduler are really gone."""
@@ -269,7 +273,7 @@ def happen(world: HeldWorld) -> None:
             state.agent_reports.set(world.status(chance.choice(world.nodes)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=repetitions(40, 300), deadline=None)
 @given(SEEDS)
 @example(571)  # a hold on a card of which the pod takes an instance
 @example(968)  # a MIG instance is free before one is planned

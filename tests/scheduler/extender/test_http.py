@@ -13,7 +13,7 @@ from scheduler.api.authentication import Authenticator, require_caller
 from scheduler.api.health import application
 from scheduler.extender.routes import PATHS, extender_routes
 from scheduler.extender.verbs import Extender
-from scheduler.settings import ServingSettings
+from scheduler.serving_settings import ServingSettings
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.extending import Bindings, extending
 

@@ -8,11 +8,12 @@ import msgspec
 
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
+from allocation.isolation import Isolation
 from allocation.names import ALLOCATION, CLAIM, CORDON, SHARE_MODE_PREFIX
 from allocation.placement import bound_placement
 from allocation.placement.rejection import UNREGISTERED, Rejection, of_node
 from allocation.reasons import CardReason, NodeReason, NodeRejection
-from allocation.settings import BindingsMode
+from allocation.settings import BindingsMode, IsolationPolicy
 from allocation.steps import finish
 from allocation.wire.record import decode, encode
 from cluster.gpu_binding import BindingMeta, GpuBinding
@@ -34,7 +35,7 @@ from tests.scheduler.support.extending import Bindings, bound, extending, filter
 from tests.scheduler.support.scheduling import forget, schedule
 from tests.support.depth import repetitions
 
-SCENARIOS = repetitions(800, 2000)
+SCENARIOS = repetitions(400, 2000)
 MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-40GB")
 ELSEWHERE = NodeRejection(NodeReason.NodeNameMismatch, "node didn't match the requested node name")
 
@@ -45,7 +46,9 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
     In one of three clusters, cards are bound to applications.
     """
     mode: BindingsMode = dice.choice(("off", "off", "off", "off", "labelled", "required"))
-    made = state(settings=settings(mode))
+    most = dice.choice((None, None, None, 2))
+    policy: IsolationPolicy = dice.choice(("static", "dynamic"))
+    made = state(settings=msgspec.structs.replace(settings(mode), most_pods_per_node=most, isolation_policy=policy))
     names = [f"n{number}" for number in range(dice.randint(1, 5))]
     for name in names:
         cards = tuple(
@@ -77,7 +80,11 @@ def cluster(dice: random.Random) -> tuple[ClusterState, list[str]]:
         for index in range(dice.randint(0, 3)):
             memory, card = dice.choice((100, 500, 900)), dice.randint(0, 3)
             labels = labels_of_app(dice) if mode != "off" else {}
-            made.set_pod(allocated(f"r-{name}-{index}", node=name, memory=memory, card=card, labels=labels))
+            isolation = dice.choice((Isolation.NONE, Isolation.NONE, Isolation.MPS))
+            running = allocated(
+                f"r-{name}-{index}", node=name, memory=memory, card=card, labels=labels, isolation=isolation
+            )
+            made.set_pod(running)
         if dice.random() < 0.05:
             made.set_pod(pod(f"uncounted-{name}", memory=1, node=name, phase="Running"))
     if dice.random() < 0.2:
@@ -194,6 +201,7 @@ QUOTA = re.compile(r" \((ResourceQuota .*)\)$")
 NODE_TEXTS = (
     ("static", NodeReason.StaticAllocationMismatch),
     ("the cards of node ", NodeReason.NoCards),
+    ("it has as many pods with cards ", NodeReason.NodeGpuPodsExhausted),
     ("no card bound to ", NodeReason.NodeNotBound),
     (r"\d+ of \d+ cards bound to ", NodeReason.InsufficientGPU),
 )

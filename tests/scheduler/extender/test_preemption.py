@@ -47,7 +47,7 @@ def answer(
 
 def cluster(*used: Sequence[int]) -> ClusterState:
     """Return a cluster of nodes n0, n1, …, whose cards have the MiB of `used` in use: pod `n0-1` uses card 1 of n0."""
-    made = state()
+    made = state(has_queue=False)
     for number, cards in enumerate(used):
         name = f"n{number}"
         made.set_node(node(name))

@@ -40,7 +40,12 @@ class Scene:
         self.fitting: set[str] = set()
         self.looked_at: list[str] = []
         self.seconds = seconds
-        self.retries = Retries(fenced(self.api), rejected=self.rejected, fits=self._fits)
+        self.retries = Retries(fenced(self.api), rejected=self.rejected, fits=self._fits, renewed=self._renewed)
+        self.renewed: list[str] = []
+
+    def _renewed(self) -> list[str]:
+        ended, self.renewed = self.renewed, []
+        return ended
 
     async def _fits(self, waiting: WaitingPod) -> tuple[bool, float]:
         self.looked_at.append(waiting.pod.metadata.name)
@@ -69,6 +74,16 @@ async def test_nothing_is_looked_at_unless_something_changed() -> None:
     await scene.retries.look()
     await scene.retries.look()
     assert scene.looked_at == ["a", "b"]
+
+
+async def test_pod_is_looked_at_once_time_has_passed_that_had_to() -> None:
+    """A node that refused it may take it again, although nothing changed."""
+    scene = Scene()
+    scene.reject("a", "b")
+    scene.renewed.append("uid-b")
+    await scene.retries.look()
+    await scene.retries.look()
+    assert scene.looked_at == ["b"]
 
 
 async def test_pod_that_fits_is_written_once() -> None:
@@ -154,7 +169,7 @@ async def test_pod_that_is_gone_is_forgotten() -> None:
 
 async def test_change_during_an_evaluation_is_not_missed() -> None:
     """The pod was rejected as the cluster was before: it is looked at again."""
-    made = state("n1", cards=1)
+    made = state("n1", cards=1, has_queue=False)
     leaving = allocated("leaving", node="n1", memory=900)
     made.set_pod(leaving)
     extender, waits = extending(made), pod("a", memory=600)
@@ -183,7 +198,8 @@ async def test_change_during_an_evaluation_is_not_missed() -> None:
 async def test_retries_end_with_the_trust_in_the_leader() -> None:
     """A deposed leader writes nothing more."""
     scene = Scene()
-    retries = Retries(fenced(scene.api, is_trusted=lambda: False), rejected=scene.rejected, fits=scene._fits)
+    deposed = fenced(scene.api, is_trusted=lambda: False)
+    retries = Retries(deposed, rejected=scene.rejected, fits=scene._fits, renewed=tuple)
     async with asyncio.timeout(20):
         await retries.run()
 

@@ -167,11 +167,13 @@ def test_node_templates_are_evaluated_by_their_annotation() -> None:
     made = state("n1", cards=1)
     made.set_pod(allocated("other", node="n1", memory=900))
     verbs = extending(made)
+    card = Card("GPU-twice", 0, 1000)
     nodes = [
         whole("template-a", annotation=register("n1")),
         whole("template-b", annotation=register("n1")),
         whole("small", annotation=register("small", memory=500)),
         whole("broken", annotation="[{"),
+        whole("twice", annotation=hami.encode_register(NodeInventory("twice", (card, card)))),
         whole("bare"),
     ]
     answer = offered(verbs, pod("a", memory=600), *nodes)
@@ -180,6 +182,7 @@ def test_node_templates_are_evaluated_by_their_annotation() -> None:
     assert refused["small"] == "2/2 CardInsufficientMemory"
     assert refused["bare"] == "NodeUnregistered"
     assert HAMI_REGISTER in refused["broken"]
+    assert "has already reported" in refused["twice"]
     # New cards have new UUIDs, so a pod that asks for the UUID of an existing card does not need another node.
     selective = pod("a", memory=600, annotations={"nvidia.com/use-gpuuuid": "GPU-n1-0"})
     assert offered(verbs, selective, nodes[0])["nodes"]["items"] == []

@@ -28,25 +28,25 @@ def test_cards_and_what_their_nodes_have_are_summed() -> None:
     """Two nodes with two cards of 1,000 MiB and 4 slots each; the CPU of a node without cards does not count."""
     made = state("n0", "n1")
     made.set_node(node("plain"))
-    assert total(made) == (4000, 4 * 1000, 16, 2 * CPU, 2 * MEMORY)
+    assert total(made) == (4000, 4 * 1000, 16, 0, 2 * CPU, 2 * MEMORY)
 
 
 def test_cards_that_take_no_pods_do_not_count() -> None:
     """An unhealthy card, or one that is cordoned, leaves the others, and the CPU of the node."""
     made = state("n0", "n1")
     made.agent_reports.set(status("n0", healthy=False))
-    assert total(made)[:4] == (2000, 2000, 8, 2 * CPU)
+    assert total(made)[:5] == (2000, 2000, 8, 0, 2 * CPU)
     made.set_node(node("n1", metadata={"name": "n1", "annotations": {CORDON: "GPU-n1-0"}}))
-    assert total(made)[:4] == (1000, 1000, 4, 2 * CPU)
+    assert total(made)[:5] == (1000, 1000, 4, 0, 2 * CPU)
 
 
 def test_a_cordoned_node_does_not_count() -> None:
     """Neither its cards nor its CPU, until it takes pods again."""
     made = state("n0", "n1")
     made.set_node(node("n1", spec={"unschedulable": True}), node("n1"))
-    assert total(made) == (2000, 2000, 8, CPU, MEMORY)
+    assert total(made) == (2000, 2000, 8, 0, CPU, MEMORY)
     made.set_node(node("n1"), node("n1", spec={"unschedulable": True}))
-    assert total(made)[3] == 2 * CPU
+    assert total(made)[4] == 2 * CPU
 
 
 def test_a_card_in_mig_mode_counts_as_its_instances() -> None:
@@ -61,9 +61,9 @@ def test_a_node_that_is_gone_does_not_count() -> None:
     """Nor does one that reports no cards any more."""
     made = state("n0", "n1")
     made.drop_node(node("n0"))
-    assert total(made) == (2000, 2000, 8, CPU, MEMORY)
+    assert total(made) == (2000, 2000, 8, 0, CPU, MEMORY)
     made.agent_reports.drop(status("n1"))
-    assert total(made) == (0, 0, 0, 0, 0)
+    assert total(made) == (0, 0, 0, 0, 0, 0)
 
 
 @settings(max_examples=60, deadline=None)

@@ -197,7 +197,7 @@ def test_cpu_counts_on_nodes_with_cards_only() -> None:
     made.set_pod(pod("elsewhere", node="plain", labels={names.QUEUE: "a"}, phase="Running", containers=containers))
     assert made.fair_share.use.of(A).amounts == NOTHING
     made.set_pod(pod("beside", node="n0", labels={names.QUEUE: "a"}, phase="Running", containers=containers))
-    assert made.fair_share.use.of(A).amounts == (0, 0, 0, 4000, 1 << 30)
+    assert made.fair_share.use.of(A).amounts == (0, 0, 0, 0, 4000, 1 << 30)
     made.agent_reports.set(status("plain"))
     assert made.fair_share.use.of(A).cpu == 8000
 

@@ -242,7 +242,7 @@ async def test_every_pod_of_a_gang_that_waits_for_cards_is_demand() -> None:
         for index in range(4):
             made.set_pod(member(f"m{index}"))
         await until(waits(made, 4))
-        (demand,) = made.queue.demands()
+        (demand,) = made.queue.demands.values()
         assert (demand.pods, demand.amounts[0]) == (4, 4 * WHOLE)
         lanes = {entry.lane.key for entry in made.queue if entry.lane is not None}
         assert lanes == {("gang", "default", "train")}

@@ -12,15 +12,18 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 ALLOCATION = "gpu.scheduling/allocation"
 RESIZED = "gpu.scheduling/resized"
+TFLOPS = 312
+"""Of each card, which is an A100."""
 
 
 class Held(NamedTuple):
-    """What a container has of one card: MiB, thousandths of its cores, and whether the pod alone may use the card."""
+    """What a container has of one card: MiB, thousandths of its cores, thousandths of its TFLOPs."""
 
     container: str
     card: str
     memory_mib: int
     cores: int
+    tflops: int
 
 
 class Size(NamedTuple):
@@ -38,9 +41,10 @@ class Books:
         self._cards = cards
 
     def problems(self, pods: list[Object]) -> list[str]:
-        """Return what is wrong: too much memory, too many cores or containers, or an exclusive card with two pods."""
-        memory, cores, slots = Counter[str](), Counter[str](), Counter[str]()
+        """Return what is wrong: too much memory, too many cores or containers, pods on a card that do not share it."""
+        memory, cores, slots, tflops = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
         users: defaultdict[str, set[str]] = defaultdict(set)
+        isolations: defaultdict[str, set[str]] = defaultdict(set)
         alone: dict[str, str] = {}
         for pod in pods:
             name = pod["metadata"]["name"]
@@ -49,11 +53,13 @@ class Books:
             for each in held(pod):
                 key = (name, each.card)
                 users[each.card].add(name)
+                isolations[each.card].add(isolation_of(pod))
                 if claim and key in seen:  # the containers of a claim share its cards
                     continue
                 seen.add(key)
                 memory[each.card] += each.memory_mib
                 cores[each.card] += each.cores
+                tflops[each.card] += each.tflops
                 slots[each.card] += 1
             if claim.get("exclusivity", "Exclusive" if claim else "") in ("Exclusive", "MIG"):
                 alone |= {each.card: name for each in held(pod)}
@@ -61,7 +67,9 @@ class Books:
         return [
             *(f"{card} has {amount} MiB" for card, amount in memory.items() if amount > self._cards[card].memory_mib),
             *(f"{card} has {amount} cores" for card, amount in cores.items() if amount > 1000),
+            *(f"{card} has {amount} TFLOPs" for card, amount in tflops.items() if amount > TFLOPS * 1000),
             *(f"{card} has {amount} containers" for card, amount in slots.items() if amount > self._cards[card].slots),
+            *(f"{card} has isolations {each}" for card, each in isolations.items() if len(each) > 1),
             *(f"{card} is exclusive, and has {names}" for card, names in both.items()),
         ]
 
@@ -72,10 +80,14 @@ def held(pod: Object) -> list[Held]:
     containers = json.loads(annotations[ALLOCATION])["containers"] if ALLOCATION in annotations else {}
     before = json.loads(annotations[RESIZED])["from"] if RESIZED in annotations else {}
     return [
-        Held(container, share["uuid"], max(share["memoryMiB"], memory), max(share["cores"], cores))
+        _held(container, share, max(share["memoryMiB"], memory), max(share["cores"], cores))
         for container, shares in containers.items()
         for share, (memory, cores) in zip(shares, before.get(container, [(0, 0)] * len(shares)), strict=True)
     ]
+
+
+def _held(container: str, share: Object, memory: int, cores: int) -> Held:
+    return Held(container, share["uuid"], memory, cores, share.get("tflops", cores * TFLOPS))
 
 
 def claim_of(pod: Object) -> Object:
@@ -83,6 +95,13 @@ def claim_of(pod: Object) -> Object:
     text = pod["metadata"].get("annotations", {}).get(ALLOCATION)
     found: Object = (json.loads(text).get("claim") or {}) if text else {}
     return found
+
+
+def isolation_of(pod: Object) -> str:
+    """Return the isolation as the allocation of a pod has it."""
+    text = pod["metadata"].get("annotations", {}).get(ALLOCATION)
+    isolation: str = json.loads(text).get("isolation", "none") if text else "none"
+    return isolation
 
 
 def cards_of(pod: Object) -> set[str]:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 NODES, CARDS, MEMORY, SLOTS = ("a", "b"), 2, 10_000, 4
+MODEL = "NVIDIA A100-SXM4-40GB"
+MOST_PODS = 4
+"""With cards, on one node."""
 UUIDS = [f"GPU-{node}-{index}" for node in NODES for index in range(CARDS)]
 LINKED, GBPS = "a", 300
 """The node whose cards are linked, and at how many GB/s."""
@@ -51,7 +54,10 @@ class Cluster:
     """
 
     def __init__(self) -> None:
-        clock, settings = Clock(), AllocationSettings(bindings=BindingSettings("labelled"))
+        clock = Clock()
+        settings = AllocationSettings(
+            bindings=BindingSettings("labelled"), most_pods_per_node=MOST_PODS, isolation_policy="dynamic"
+        )
         self.api = LiveApi(lambda: state(clock=clock, settings=settings))
         self.admitting = ClusterAdmission(self.api, allocation=settings, settings=WebhookSettings(), metrics=Metrics())
         self.driver = ModelDriver(self.api)
@@ -71,8 +77,8 @@ class Cluster:
     async def start(self) -> None:
         """Create nodes and namespaces, and run the informers of admission."""
         for name in NODES:
-            cards = (Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS) for index in range(CARDS))
-            for plural, each in of_node(name, *cards, seconds=10**6):
+            cards = (Card(f"GPU-{name}-{index}", index, MEMORY, slots=SLOTS, model=MODEL) for index in range(CARDS))
+            for plural, each in of_node(name, *cards, seconds=10**6, isolation=["none", "hami-core", "mps"]):
                 for device in each.get("status", {}).get("devices", ()) if name == LINKED else ():
                     device |= {"island": "nvlink", "bandwidthGBps": GBPS}
                 self.api.put(plural, each)

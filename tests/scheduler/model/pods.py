@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from allocation.names import ALLOCATION, APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY, QUEUE
+from allocation.names import ALLOCATION, API_GROUP, APP_NAME, APP_OWNER, CLAIM, CONSUME_POLICY, QUEUE
 from tests.scheduler.model import books
 from tests.scheduler.model.books import Books
-from tests.scheduler.model.cluster import PATIENCE, TEAMS, TRUSTED, UUIDS
+from tests.scheduler.model.cluster import MOST_PODS, PATIENCE, TEAMS, TRUSTED, UUIDS
 from tests.scheduler.model.machine import Machine
 
 if TYPE_CHECKING:
@@ -21,9 +21,15 @@ if TYPE_CHECKING:
 DATA = "data"
 """The volume of a team (`Volumes`)."""
 GPUMEM, GPU = "nvidia.com/gpumem", "nvidia.com/gpu"
-_PLAIN, _OF_CLAIMS = (*("slice",) * 4, *("whole",) * 4, "pair", "pair"), ("one", "two", "part", "slot", "mig", "linked")
+GPUCORES, GPUTFLOPS = "nvidia.com/gpucores", "nvidia.com/gputflops"
+_FURTHER = {"pair": {GPU: "2"}, "cores": {GPUCORES: "34"}, "tflops": {GPUTFLOPS: "104"}}
+"""What a slice also requests, by kind."""
+_PLAIN, _OF_CLAIMS = (
+    (*("slice",) * 4, *("whole",) * 4, "pair", "pair", "cores", "tflops", "tflops"),
+    ("one", "two", "part", "slot", "mig", "linked"),
+)
 _OF_APPLICATIONS, _FIXED = ("app", "app-single", "app-part"), ("fixed", "fixed-part")
-KINDS = (*_PLAIN, "local", *_OF_CLAIMS, *_OF_APPLICATIONS, *_FIXED)
+KINDS = (*_PLAIN, "mps", "mps", "hami-core", "local", *_OF_CLAIMS, *_OF_APPLICATIONS, *_FIXED)
 teams = st.sampled_from(TEAMS)
 
 
@@ -45,13 +51,13 @@ class Asked(NamedTuple):
 
     def manifest(self, name: str) -> dict[str, Any]:
         """Return the pod as its team would write it."""
-        limits: dict[str, str] = {GPU: "1", GPUMEM: str(self.memory)}
+        limits: dict[str, str] = {GPU: "1", GPUMEM: str(self.memory), **_FURTHER.get(self.kind, {})}
         labels, annotations = {}, {}
         match self.kind:
             case "whole":
                 limits = {GPU: "1"}
-            case "pair":
-                limits[GPU] = "2"
+            case "mps" | "hami-core":
+                annotations = {f"{API_GROUP}/isolation": self.kind}
             case "one" | "two" | "part" | "slot" | "mig" | "linked":
                 limits, annotations = {}, {CLAIM: self.kind}
             case "app" | "app-single" | "app-part":
@@ -146,6 +152,12 @@ class Pods(Machine):
     def no_card_is_over_its_capacity_or_shared_against_a_claim(self) -> None:
         """Counted from the manifests."""
         assert self._books.problems(self.cluster.placed) == []
+
+    @invariant()
+    def no_node_has_more_pods_with_cards_than_it_may(self) -> None:
+        """Counted from the manifests."""
+        nodes = Counter(pod["spec"]["nodeName"] for pod in books.with_cards(self.cluster.placed).values())
+        assert all(count <= MOST_PODS for count in nodes.values()), nodes
 
     @invariant()
     def the_ledger_is_what_the_manifests_say(self) -> None:

@@ -19,6 +19,7 @@ def counted(state: ClusterState) -> dict[str, Any]:
     return {
         "cards": {each.uid: (each.node, each.charges) for each in ledger.reservations()},
         "columns": {node: ledger.used[:, row].tolist() for node, row in rows.items()},
+        "places": {node: ledger.pods.item(row) for node, row in rows.items()},
         "difference": [text for node in rows if (text := ledger.difference(node))],
         "quotas": _use(state.quotas.counted),
         "queues": _use(state.fair_share.use),

@@ -6,6 +6,7 @@ Each module beside this one has the rules of a feature, and what must hold of it
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import Phase, settings
 
 from tests.scheduler.model.capacities import Capacities
@@ -20,6 +21,8 @@ from tests.scheduler.model.restarts import Restarts
 from tests.scheduler.model.static_allocation import StaticAllocations
 from tests.scheduler.model.volumes import Volumes
 from tests.support.depth import DEEP
+
+pytestmark = pytest.mark.long
 
 
 class Combinations(
@@ -41,6 +44,6 @@ class Combinations(
 # To shorten the steps to a failure takes minutes, so that is left to `make test-deep`.
 _PHASES = tuple(Phase) if DEEP else (Phase.explicit, Phase.reuse, Phase.generate)
 Combinations.TestCase.settings = settings(
-    max_examples=1000 if DEEP else 120, stateful_step_count=80 if DEEP else 50, phases=_PHASES, deadline=None
+    max_examples=1000 if DEEP else 80, stateful_step_count=80 if DEEP else 50, phases=_PHASES, deadline=None
 )
 TestCombinations = Combinations.TestCase

@@ -13,6 +13,7 @@ from cluster.api import Api
 from cluster.errors import UnreachableError
 from scheduler.metrics.labels import EvictionOutcome
 from tests.scheduler.support.evicting import GRACE_S, NODE, OURS, THEIRS, EvictionServer
+from tests.support.depth import repetitions
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
-ROUNDS = 200
+ROUNDS = repetitions(20, 200)
 
 
 class Losing(Api):
@@ -230,9 +231,7 @@ async def test_a_former_leader_evicts_nobody(server: EvictionServer, caplog: pyt
     assert await server.lives("a")
 
 
-async def test_two_hundred_deposed_leaders_evict_nobody(
-    server: EvictionServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_deposed_leaders_evict_nobody(server: EvictionServer, caplog: pytest.LogCaptureFixture) -> None:
     """In each round one stops right before its Eviction, another takes over and evicts, and the first continues."""
     preemptor, victim = await server.pod("important"), await server.victim("a")
     for _ in range(ROUNDS):

@@ -10,7 +10,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allocation.isolation import Isolation
 from allocation.names import CLAIM
+from allocation.settings import AllocationSettings, IsolationPolicy
 from allocation.victims import LOWEST_PRIORITY
 from scheduler.preemption.choice import NoPreemption
 from scheduler.preemption.node_search import Preemption
@@ -41,6 +43,7 @@ class Running(msgspec.Struct, frozen=True):
     namespace: str
     app: str
     gang: str
+    isolation: Isolation
 
 
 class World(msgspec.Struct, frozen=True):
@@ -52,6 +55,8 @@ class World(msgspec.Struct, frozen=True):
     memory: int
     limits: dict[str, int]
     max_pods: int | None
+    most_pods_per_node: int | None
+    is_dynamic: bool
     allowed: int
 
 
@@ -75,6 +80,7 @@ def worlds(draw: st.DrawFn) -> World:
                 namespace=draw(st.sampled_from(("default", "other"))),
                 app=draw(st.sampled_from(("", "", "db"))),
                 gang=draw(st.sampled_from(("", "", "", "g"))),
+                isolation=draw(st.sampled_from((Isolation.NONE, Isolation.NONE, Isolation.MPS))),
             )
         )
     limits: dict[str, int] = draw(
@@ -87,6 +93,8 @@ def worlds(draw: st.DrawFn) -> World:
         memory=draw(st.sampled_from((300, 600, 900, 1000))),
         limits=limits,
         max_pods=draw(st.sampled_from((None, None, 1, 2))),
+        most_pods_per_node=draw(st.sampled_from((None, None, 1, 2))),
+        is_dynamic=draw(st.booleans()),
         allowed=draw(st.integers(0, 2)),
     )
 
@@ -94,10 +102,12 @@ def worlds(draw: st.DrawFn) -> World:
 def fits(world: World, node: str, gone: frozenset[str]) -> bool:
     """Whether the pod would fit, by plain sums."""
     stay = [each for each in world.running if each.name not in gone]
+    if world.most_pods_per_node is not None and sum(each.node == node for each in stay) >= world.most_pods_per_node:
+        return False
     use: Counter[int] = Counter()
     for each in stay:
         if each.node == node:
-            use[each.card] += each.memory
+            use[each.card] += each.memory if not world.is_dynamic or each.isolation == "none" else MEMORY
     if sum(use[card] + world.memory <= MEMORY for card in range(CARDS)) < world.count:
         return False
     own = [each for each in stay if each.namespace == "default"]
@@ -139,7 +149,9 @@ def cost(pods: frozenset[Running]) -> tuple[int, int]:
 
 def build(world: World) -> ClusterState:
     """Return the state of a cluster."""
-    made = state(*world.nodes, cards=CARDS)
+    policy: IsolationPolicy = "dynamic" if world.is_dynamic else "static"
+    settings = AllocationSettings(most_pods_per_node=world.most_pods_per_node, isolation_policy=policy)
+    made = state(*world.nodes, cards=CARDS, settings=settings)
     total: dict[str, Any] = {"limits": world.limits}
     if world.max_pods is not None:
         total["maxPods"] = world.max_pods
@@ -155,6 +167,7 @@ def build(world: World) -> ClusterState:
             priority=each.priority,
             namespace=each.namespace,
             labels={"app": each.app} if each.app else {},
+            isolation=each.isolation,
         )
         if each.gang:
             running.metadata.annotations[CLAIM] = each.gang

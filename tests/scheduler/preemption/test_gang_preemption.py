@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scheduler.gangs.gang import GangKey
+from scheduler.holds import Hold
 from tests.scheduler.model.recount import counted
 from tests.scheduler.preemption.test_choice import budget
 from tests.scheduler.preemption.test_preemptor import with_nomination
@@ -95,6 +96,21 @@ async def test_no_pod_is_evicted_if_one_pod_too_many_has_no_place() -> None:
     assert (made.evictor.evicted, made.evictor.nominated, holds(made)) == ([], [], {})
     assert counted(made.state) == before
     assert why(made).startswith("pod default/m2 of its gang: evicting all eligible lower-priority pods would not")
+
+
+async def test_what_was_held_before_is_held_again_if_one_pod_has_no_place() -> None:
+    """Without evictions, because the gang has waited too long: its first pod has a place, but the second has none."""
+    made = scene("a", "b")
+    made.run("on-a@a")
+    made.run("important@b", priority=90)
+    made.driver.add(*gang(2))
+    await made.driver.settle()
+    waits, fair_share = made.state.queue.pod("uid-m0"), made.state.fair_share
+    assert waits is not None
+    hold = Hold(waits.uid, fair_share.key(waits), fair_share.pod_rank(waits), "a", (), frozenset({"uid-on-a"}))
+    made.state.holds.add(hold, waits)
+    await made.look()
+    assert made.state.holds.of("uid-m0") is hold
 
 
 async def test_the_room_of_one_victim_is_used_by_several_pods_of_the_gang() -> None:

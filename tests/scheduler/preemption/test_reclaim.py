@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from allocation.allocation import Allocation, CardShare, Charge
 from allocation.fairness.queue_spec import QueueKey
-from allocation.names import ALLOCATION, CLAIM, PREEMPTION_PROTECTION, QUEUE
+from allocation.names import ALLOCATION, CLAIM, HAND_OVER_NAME, PREEMPTION_PROTECTION, QUEUE
+from allocation.settings import AllocationSettings
 from allocation.steps import finish
 from allocation.wire.record import encode
 from scheduler.holds import Hold
+from scheduler.preemption.choice import NoPreemption
 from scheduler.preemption.node_search import Preemption
 from scheduler.preemption.reclaim import Reclaim
 from tests.scheduler.preemption.test_choice import budget
@@ -238,6 +241,10 @@ def test_behind_kube_scheduler_nothing_is_reclaimed(*, has_queue: bool) -> None:
         queue = "b" if card else "a"
         made.set_pod(allocated(f"{queue}-{card}", node="a", memory=1000, card=card, labels={QUEUE: queue}))
     assert isinstance(finish(chooser_of(made).choose(WAITING)), Preemption) == has_queue
+    made.settings = AllocationSettings(resource_claims="hand-over")
+    spec = msgspec.structs.replace(WAITING.spec, scheduler_name=HAND_OVER_NAME)
+    handed_over = msgspec.structs.replace(WAITING, spec=spec)
+    assert isinstance(finish(chooser_of(made).choose(handed_over)), NoPreemption)
 
 
 def test_a_queue_with_its_entitlement_keeps_all_pods() -> None:

@@ -14,10 +14,12 @@ from allocation.names import QUEUE
 from cluster.metadata import timestamp
 from tests.scheduler.support.preemption_scene import NOW
 from tests.scheduler.support.reclaiming import end_evicted, held, of_queue, scene_of
+from tests.support.depth import repetitions
 
 if TYPE_CHECKING:
     from scheduler.objects import Pod
 
+pytestmark = pytest.mark.long
 NODES, CARDS = ("x", "y", "z"), 8
 TOTAL = len(NODES) * CARDS
 STEP = 30
@@ -98,7 +100,7 @@ class Simulation:
         }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(repetitions(1, 5)))
 @pytest.mark.parametrize("weights", [{"a": 1, "b": 3}, {"a": 3, "b": 2, "c": 1}], ids=["two", "three"])
 async def test_queues_that_come_and_go_get_their_shares(weights: dict[str, int], seed: int) -> None:
     """Within one pod at the end of each two hours, in which one queue has no pods, or another one."""

@@ -1,6 +1,6 @@
 """The order of pods of several queues, compared with an order that is found by looking at every pod."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,7 +88,7 @@ class Force:
         """See QueueOrder."""
         return False
 
-    def is_blocked(self, _key: QueueKey, _waiting: Iterable[WaitingDemand]) -> bool:
+    def is_blocked(self, _key: QueueKey, _waiting: Mapping[QueueKey, WaitingDemand]) -> bool:
         """See QueueOrder."""
         return False
 
@@ -160,7 +160,7 @@ class Force:
             return
         kind = "node" if number % 4 == 1 else "card"
         self.rejected[expected], self.tried[kind] = kind, self.events
-        demand = (1, 2, 3, 4, 5) if number % 4 == 2 else None
+        demand = (1, 2, 3, 0, 4, 5) if number % 4 == 2 else None
         self.queue.add_unschedulable(entry, Rejected("full", REASONS[kind], kind=kind, demand=demand))
 
 

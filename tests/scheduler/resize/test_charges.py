@@ -26,18 +26,32 @@ REQUEST = PodRequest(
 )
 TOKEN = "1/a"  # noqa: S105 -- the token of a term is not a secret
 UNCHANGED = Adjustment((), {}, Amounts(), Amounts())
-Size = tuple[int, int]
-SIZES = st.tuples(st.integers(1, 4), st.integers(0, 4))
+Size = tuple[int, int, int]
+"""MiB and millicards, and the most millicards that the container may use."""
+SIZES = st.builds(
+    lambda memory, cores, more: (memory, cores, cores + more),
+    st.integers(1, 4),
+    st.integers(0, 4),
+    st.sampled_from((0, 0, 3)),
+)
 
 
 def allocation(sizes: dict[str, Size]) -> Allocation:
     """Return the allocation of containers that share a card."""
-    return Allocation("n1", {name: (CardShare("GPU-0", 0, *size),) for name, size in sizes.items()})
+    return Allocation(
+        "n1",
+        {
+            name: (CardShare("GPU-0", 0, memory, cores, cores_limit=most if most > cores else 0),)
+            for name, (memory, cores, most) in sizes.items()
+        },
+    )
 
 
 def sizes_of(made: Allocation) -> dict[str, Size]:
     """Return the size of each container."""
-    return {name: (share.memory_mib, share.cores) for name, (share,) in made.containers.items()}
+    return {
+        name: (share.memory_mib, share.cores, share.at_limits().cores) for name, (share,) in made.containers.items()
+    }
 
 
 class PodOnANode(RuleBasedStateMachine):
@@ -46,7 +60,7 @@ class PodOnANode(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.generation, self.tolerations = 1, []
-        self.annotations: dict[str, str] = {ALLOCATION: record.encode(allocation(dict.fromkeys(NAMES, (2, 2))))}
+        self.annotations: dict[str, str] = {ALLOCATION: record.encode(allocation(dict.fromkeys(NAMES, (2, 2, 2))))}
         self.seen: tuple[int, dict[str, Size]] = (1, self.current())
         self.sizes: dict[str, Size] = self.current()
         self.serial = 0
@@ -114,7 +128,7 @@ class PodOnANode(RuleBasedStateMachine):
     @rule()
     def end_the_init_container(self) -> None:
         """It uses nothing any more, until the kubelet starts another one."""
-        self.has_ended, self.sizes["once"] = True, (0, 0)
+        self.has_ended, self.sizes["once"] = True, (0, 0, 0)
 
     @rule()
     def write_down(self) -> None:
@@ -142,6 +156,7 @@ class PodOnANode(RuleBasedStateMachine):
             for name, size in used.items():
                 assert size[0] <= charged[name][0], (name, used, charged)
                 assert size[1] <= charged[name][1], (name, used, charged)
+                assert size[2] <= charged[name][2], (name, used, charged)
 
 
 def test_no_history_charges_less_than_may_be_used() -> None:
@@ -154,7 +169,7 @@ def test_no_history_charges_less_than_may_be_used() -> None:
 def test_a_resize_ends() -> None:
     """Seen, noted, restarted, reported: then only the new size is charged. Without a restart it never is."""
     pod = PodOnANode()
-    pod.resize("main", (1, 1))
+    pod.resize("main", (1, 1, 1))
     pod.see()
     for expected in (True, True):
         pod.write_down()
@@ -166,14 +181,14 @@ def test_a_resize_ends() -> None:
     pod.report()
     pod.progress()
     assert RESIZED not in pod.annotations
-    assert sizes_of(pod.usable())["main"] == (1, 1)
+    assert sizes_of(pod.usable())["main"] == (1, 1, 1)
 
 
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_an_init_container_that_has_ended_delays_nothing(*, is_noted: bool) -> None:
     """It has no successor as long as the pod's sandbox lives, and one that comes has the new size."""
     pod = PodOnANode()
-    pod.resize("once", (1, 1))
+    pod.resize("once", (1, 1, 1))
     pod.see()
     for has_ended in (False, True) if is_noted else (True,):
         if has_ended:

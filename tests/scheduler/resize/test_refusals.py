@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from allocation.inventory import Card
 from allocation.names import ALLOCATION, APP_NAME, APP_OWNER, CLAIM, GANG, GANG_MIN_MEMBERS, QUEUE
 from allocation.settings import BindingSettings
+from allocation.wire.resize_record import decode_wish
 from scheduler.api import adjustment
 from tests.allocation.support.mig_cards import instance, mig_card
 from tests.scheduler.support.resizing import CARD, Resizing, resizing
@@ -85,6 +87,19 @@ async def test_hamis_plugin_gives_a_pod_its_size_once() -> None:
         await cluster.placed("p")
         cluster.report("p", observed=0, container="first")
         await refused(cluster, "p", "HAMi's device plugin serves node h0")
+
+
+async def test_kai_gpu_fractioning_reads_the_limits_of_a_pod_once() -> None:
+    """Its containers would keep theirs through any restart, also on a node that has another delivery by then."""
+    cluster, words = Resizing(), "by the annotations that it had when its sandbox was created"
+    cluster.node("n0", delivery={"mode": "nvfractions"})
+    async with resizing(cluster):
+        await cluster.runs("p", 100)
+        asked = adjustment.answer(cluster.term.state, cluster.term.state.running["uid-p"], decode_wish(LARGER))
+        assert (asked.reason, words in asked.message) == ("ResizeRefused", True)
+        cluster.node("n0", delivery={"mode": "cdi"})
+        await cluster.until(lambda: cluster.term.state.deliveries.of("n0") == "cdi", "the report")
+        await refused(cluster, "p", words)
 
 
 async def test_pods_of_other_schedulers_are_left_alone(cluster: Resizing) -> None:
@@ -175,6 +190,7 @@ async def test_an_answer_is_what_the_wish_gets(cluster: Resizing) -> None:
     """The API answers by the same check, and changes nothing."""
     async with resizing(cluster):
         await cluster.runs("p", 100)
+        await cluster.until(lambda: "uid-p" in cluster.term.state.running, "running pod")
         queries, used = cluster.term.queries, cluster.term.ledger.used.copy()
         fits = queries.adjust(NAMESPACE, "p", adjustment.read_wish(b'{"main":{"gpumem":900}}'))
         assert fits is not None
@@ -188,3 +204,23 @@ async def test_an_answer_is_what_the_wish_gets(cluster: Resizing) -> None:
         assert (same.fits, same.remaining[CARD].memory_mib) == (True, 900)
         assert queries.adjust(NAMESPACE, "gone", {}) is None
         assert (cluster.term.ledger.used == used).all()
+
+
+async def test_compute_in_tflops_stays_as_it_is() -> None:
+    """The pod's memory can change."""
+    cluster = Resizing()
+    cluster.node("n0", Card(CARD, 0, 1000, model="NVIDIA A100-SXM4-40GB"))
+    async with resizing(cluster):
+        cluster.pod("p", memory=100)
+        shown = cluster.shown("p")
+        limits = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "100", "nvidia.com/gputflops": "104"}
+        shown["spec"]["containers"][0]["resources"] = {"limits": limits, "requests": limits}
+        cluster.api.put("pods", shown)
+        await cluster.placed("p")
+        cluster.report("p", observed=0, container="first")
+        assert cluster.share("p").tflops == 104_000
+        cluster.wish("p", '{"main":{"gpucores":50}}')
+        await cluster.event("ResizeRefused", "the pod requests compute in TFLOPs, which stay as they are")
+        cluster.wish("p", LARGER)
+        await cluster.has("p", 200)
+        assert cluster.share("p").tflops == 104_000

@@ -11,6 +11,7 @@ from allocation.steps import finish
 from cluster.errors import ApiError, UnreachableError
 from scheduler.resize import resizer
 from scheduler.state.comparison import differences
+from tests.scheduler.support.explaining import explained
 from tests.scheduler.support.resizing import CARD, Resizing, resizing
 from tests.scheduler.support.terms import TOKEN, leading
 
@@ -37,6 +38,29 @@ async def test_a_pod_grows_by_one_write(cluster: Resizing) -> None:
         assert metadata["generation"] == 2
         await cluster.event("Resized", "100 MiB and 0 % become 600 MiB and 40 %")
         await cluster.until(lambda: not cluster.term.state.resized_to, "the informer that shows it")
+        assert cluster.metric("tranche_scheduler_resizes_total", outcome="resized") == 1
+        shown = explained(cluster.term.state, cluster.term.state.running["uid-p"]).resize
+        assert shown.startswith("in progress: its kubelet has not seen the new size yet")
+
+
+async def test_a_limit_above_the_request_is_resized_like_the_request(cluster: Resizing) -> None:
+    """The card is charged the request, the environment has the limit, and the old limit counts until a restart."""
+    async with resizing(cluster):
+        await cluster.runs("p", 100)
+        cluster.wish("p", '{"main":{"gpucores":30,"limits":{"gpucores":80}}}')
+        await cluster.until(lambda: cluster.share("p").cores_limit == 800, "limit")
+        assert cluster.charged("p") == (100, 300)
+        assert cluster.annotation("p", "cuda-device-sm-limit.gpu.scheduling/main") == "80"
+        await cluster.event("Resized", "100 MiB and 30 % (up to 100 MiB and 80 %)")
+        cluster.wish("p", '{"main":{"gpucores":30,"limits":{"gpucores":60}}}')
+        await cluster.until(lambda: cluster.share("p").cores_limit == 600, "smaller limit")
+        assert '"limits":{"main":[[0,800]]}' in (cluster.annotation("p", RESIZED) or "")
+        reservation = cluster.term.ledger.reservation("uid-p")
+        assert reservation is not None
+        assert reservation.charges[0].burst_cores == 500
+        assert finish(differences(cluster.term.state, cluster.term.queries.pods)) == []
+        cluster.wish("p", '{"main":{"gpucores":70}}')
+        await cluster.event("ResizeRefused", "the limit of gpucores would be below the request")
 
 
 async def test_what_a_pod_gives_back_is_free_once_its_container_is_another(cluster: Resizing) -> None:
@@ -93,6 +117,10 @@ async def test_a_size_that_does_not_fit_is_refused_with_what_is_left(cluster: Re
         cluster.wish("p", '{"main":{"gpumem":501}}')
         await cluster.event("ScalingQuotaExceeded", f"{CARD} has 200 MiB and 100 % of a card's cores left")
         assert (cluster.charged("p"), cluster.annotation("p", ALLOCATION)) == ((300, 0), before)
+        assert cluster.metric("tranche_scheduler_resizes_total", outcome="exceeded") == 1
+        shown = explained(cluster.term.state, cluster.term.state.running["uid-p"]).resize
+        assert shown.startswith("the size that its annotation wishes is refused: card")
+        assert f"{CARD} has 200 MiB and 100 % of a card's cores left" in shown
         cluster.wish("p", '{"main":{"gpumem":500}}')
         await cluster.has("p", 500)
 
@@ -107,7 +135,7 @@ async def test_a_wish_that_cannot_be_read_is_refused(cluster: Resizing) -> None:
             ('{"main":{"gpucores":101}}', "gpucores"),
             ('{"other":{"gpumem":1}}', "container other"),
             ('{"main":{"count":2}}', "count"),
-            ("x" * 5000, "at most 4096 characters"),
+            ("x" * 9000, "at most 8192 characters"),
         ):
             cluster.wish("p", text)
             event = await cluster.event("ResizeRefused", words)

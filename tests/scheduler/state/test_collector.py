@@ -16,10 +16,11 @@ from cluster.events import Recorder
 from cluster.gpu_binding import GpuBinding
 from scheduler.fairness.quota_use import LimitUse
 from scheduler.holds import Hold, HoldCause
+from scheduler.kube_scheduler_lease import KubeSchedulerLease
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.collector import StateCollector
 from tests.scheduler.support import dra
-from tests.scheduler.support.builders import allocated, namespace, node, pod, state, status
+from tests.scheduler.support.builders import Clock, allocated, namespace, node, pod, state, status
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.quotas import gpu_quota
 
@@ -37,6 +38,7 @@ class Term:
 
     def __init__(self, mode: BindingsMode = "off") -> None:
         self.state: ClusterState = state("n1", settings=AllocationSettings(bindings=BindingSettings(mode=mode)))
+        self.kube_scheduler: KubeSchedulerLease | None = None
         self.locks = self
         self.queued = 0
         self.ages: list[float] = []
@@ -238,3 +240,14 @@ def test_devices_and_classes_of_dra_drivers_are_counted() -> None:
     resources = made.settings.resources.managed()
     classes = {each: shown.get_sample_value("tranche_dra_device_classes", {"resource": each}) for each in resources}
     assert classes == {**dict.fromkeys(resources, 0), "nvidia.com/gpu": 1}
+
+
+def test_card_seconds_are_exported_by_namespace_and_queue() -> None:
+    """The own queue of a namespace is empty; the name is that of a counter."""
+    clock = Clock()
+    term = Term()
+    term.state = state("n1", clock=clock)
+    term.state.set_pod(allocated("a", node="n1", memory=500, namespace="team"))
+    clock.now += 10
+    labels = {"namespace": "team", "queue": ""}
+    assert registry(term).get_sample_value("tranche_allocated_card_seconds_total", labels) == 5

@@ -237,10 +237,10 @@ DAMAGE: dict[str, tuple[Callable[[World], object], str]] = {
     "a pod of another queue": (lambda w: w.state.fair_share._count("uid-runs", QueueKey("team")), "queue"),
     "the CPU of a pod": (lambda w: w.state.fair_share.use.add_pod("uid-runs", QueueKey(namespace="default")), "queue"),
     "the capacity of a node": (
-        lambda w: w.state.fair_share.capacity._nodes.__setitem__("n1", (1, 1, 1, 1, 1)),
+        lambda w: w.state.fair_share.capacity._nodes.__setitem__("n1", (1, 1, 1, 1, 1, 1)),
         "capacity",
     ),
-    "the total capacity": (lambda w: setattr(w.state.fair_share.capacity, "_total", (1, 1, 1, 1, 1)), "capacity"),
+    "the total capacity": (lambda w: setattr(w.state.fair_share.capacity, "_total", (1, 1, 1, 1, 1, 1)), "capacity"),
 }
 
 

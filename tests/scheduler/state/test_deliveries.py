@@ -4,15 +4,20 @@ import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
 from allocation.delivery import Delivery, NodeDelivery, Toolkit
+from allocation.request import ContainerRequest, Kind, PodRequest
+from allocation.settings import AllocationSettings
 from allocation.steps import finish
 from cluster.api import Api
 from cluster.gpu_node_status import GpuNodeStatus
+from scheduler import gpu_requirements
 from scheduler.binding.binder import Binder
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
 from scheduler.queue.entry import Rejected
 from scheduler.state.cluster_state import ClusterState
+from scheduler.state.deliveries import Deliveries
 from tests.scheduler.support.builders import node, pod, state, status
 from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.scheduling import schedule
@@ -64,19 +69,76 @@ async def test_corrected_delivery_retries_waiting_pods() -> None:
         assert await made.queue.pop() is entry
 
 
-def test_long_container_name_is_rejected_where_an_annotation_delivers() -> None:
-    """A key has 63 characters for `container.<name>`; other nodes take the pod, also after a cached ranking."""
+@pytest.mark.parametrize(("mode", "longest"), [("nvidia-nri", 53), ("nvfractions", 34)])
+def test_long_container_name_is_rejected_where_an_annotation_delivers(mode: Delivery, longest: int) -> None:
+    """A key has 63 characters for it and more; other nodes take the pod, also after a cached ranking."""
     made = state("n1")
-    made.agent_reports.set(report("n1", NodeDelivery("nvidia-nri")))
-    assert isinstance(decide(made, "a", "c" * 53), Scheduled)
-    refused = decide(made, "b", "c" * 54)
+    made.agent_reports.set(report("n1", NodeDelivery(mode)))
+    assert isinstance(decide(made, "a", "c" * longest), Scheduled)
+    refused = decide(made, "b", "c" * (longest + 1))
     assert isinstance(refused, Unschedulable)
     assert refused.reasons == {"ContainerNameTooLong"}
+    assert f"more than {longest} characters" in refused.note
     made.set_node(node("n2"))
     made.agent_reports.set(status("n2"))
-    chosen = decide(made, "d", "c" * 54)
+    chosen = decide(made, "d", "c" * (longest + 1))
     assert isinstance(chosen, Scheduled)
     assert chosen.node == "n2"
+    made.agent_reports.set(report("n1", NodeDelivery("cdi")))
+    made.set_node(node("n2", spec={"unschedulable": True}))
+    assert isinstance(decide(made, "e", "c" * (longest + 1)), Scheduled)
+
+
+def test_names_may_be_long_again_without_an_agent_that_reports_an_annotation() -> None:
+    """Another plugin serves the node then, which needs no key."""
+    deliveries = Deliveries()
+    resources = {"limits": LIMITS, "requests": LIMITS}
+    asks = pod("a", containers=[{"name": "c" * 54, "resources": resources}])
+    requirements = gpu_requirements.read(asks.spec, {}, AllocationSettings(), find_claim=lambda _: None)
+    deliveries.set_status(report("n1", NodeDelivery("nvidia-nri")))
+    assert deliveries.rejections_of(requirements).keys() == {"n1"}
+    deliveries.drop("n1")
+    assert deliveries.rejections_of(requirements) == {}
+
+
+def test_a_kubelet_that_counts_devices_takes_no_pod_to_which_it_would_give_others() -> None:
+    """Those of an init container go to the next one, without asking; other nodes take such a pod."""
+    made = state("n1")
+    made.agent_reports.set(report("n1", NodeDelivery("device-plugin", is_registered=True)))
+    assert isinstance(decide(made, "a"), Scheduled)
+    gpu = {"name": "prepare", "resources": {"limits": LIMITS, "requests": LIMITS}}
+    refused = finish(schedule(made, pod("b", initContainers=[gpu], containers=[{"name": "main"}])))
+    assert isinstance(refused, Unschedulable)
+    assert refused.reasons == {"DevicePluginMismatch"}
+    assert "its kubelet gives the devices of init container prepare to the containers after it" in refused.note
+    sidecar = {**gpu, "restartPolicy": "Always"}
+    assert isinstance(
+        finish(schedule(made, pod("c", initContainers=[sidecar], containers=[{"name": "main"}]))), Scheduled
+    )
+    made.agent_reports.set(report("n1", NodeDelivery("cdi")))
+    assert isinstance(finish(schedule(made, pod("d", initContainers=[gpu], containers=[{"name": "main"}]))), Scheduled)
+
+
+def test_a_node_is_no_device_plugins_any_more_without_its_agent() -> None:
+    """What its kubelet would count is then another plugin's affair."""
+    deliveries = Deliveries()
+    asks = PodRequest((ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", count=1),))
+    reported = report("n1", NodeDelivery("device-plugin", is_registered=True))
+    deliveries.set_status(reported)
+    assert deliveries.rejections_of_count("n1", asks, 2).keys() == {"n1"}
+    assert deliveries.rejections_of_count("n1", asks, 1) == deliveries.rejections_of_count("n2", asks, 2) == {}
+    deliveries.drop("n1")
+    assert deliveries.rejections_of_count("n1", asks, 2) == {}
+
+
+def test_a_node_whose_agent_is_no_device_plugin_yet_takes_no_pods() -> None:
+    """Its kubelet would reject them for good."""
+    made = state("n1")
+    made.agent_reports.set(report("n1", NodeDelivery("device-plugin", is_registered=False)))
+    refused = decide(made, "a")
+    assert isinstance(refused, Unschedulable)
+    assert refused.reasons == {"DeliveryUnavailable"}
+    assert "its agent is not registered as a device plugin of the kubelet" in refused.note
 
 
 class Server(Api):
@@ -119,6 +181,18 @@ async def test_binding_names_cards_as_the_node_delivers_them() -> None:
         assert uuid.startswith("GPU-n1-")
         assert annotations[visible] == form + uuid
         assert annotations.get(key) == (None if annotated is None else annotated + uuid)
+
+
+async def test_binding_has_the_limits_that_kai_gpu_fractioning_reads() -> None:
+    """They come in the write that sets the node, before the sandbox is created."""
+    annotations = await written(NodeDelivery("nvfractions"))
+    uuid = annotations["cuda-visible-devices.gpu.scheduling/main"]
+    assert {key: value for key, value in annotations.items() if key.startswith("nvidia.com/container.")} == {
+        "nvidia.com/container.main.gpus.devices": f"runtime.nvidia.com/gpu={uuid}",
+        "nvidia.com/container.main.gpu-memory.request": "100Mi",
+        "nvidia.com/container.main.gpu-memory.limit": "100Mi",
+    }
+    assert annotations["nvidia-visible-devices.gpu.scheduling/main"] == "void"
 
 
 def test_node_without_an_agent_gets_bare_uuids() -> None:

@@ -78,8 +78,10 @@ async def test_difference_that_lasts_ends_the_comparisons(caplog: pytest.LogCapt
     assert await made.ends(after=2)
     assert (made.comparisons, made.counted("card"), made.counted("pod")) == (2, 1, 0)
     (line,) = (each.getMessage() for each in caplog.records if each.levelname == "ERROR")
-    assert line.startswith("the ledger differs from a recount: card: card GPU-n1-1 of node n1: its pods hold [0, 0, 0]")
-    assert "the ledger has [12345, 0, 0]" in line
+    assert line.startswith(
+        "the ledger differs from a recount: card: card GPU-n1-1 of node n1: its pods hold [0, 0, 0, 0]"
+    )
+    assert "the ledger has [12345, 0, 0, 0]" in line
 
 
 async def test_difference_that_only_one_comparison_finds_ends_nothing() -> None:

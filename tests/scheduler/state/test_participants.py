@@ -13,6 +13,7 @@ from allocation.steps import finish
 from scheduler.cycle.result import Scheduled
 from scheduler.fairness.use import UseByOwner
 from scheduler.objects import Pod
+from scheduler.state.allocated_time import AllocatedTime
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.participants import (
     CardLeases,
@@ -85,6 +86,7 @@ VIEWS: dict[type, Callable[[ClusterState], object]] = {
     Workload: lambda made: workload(made.workload),
     Volumes: volumes,
     QueueShares: shares,
+    AllocatedTime: lambda made: (made.allocated_time.held, dict(made.allocated_time._pods)),
     CardLeases: lambda made: made.device_leases.pods(),
 }
 """What a participant counts."""

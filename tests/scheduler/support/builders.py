@@ -8,6 +8,7 @@ import msgspec
 
 from allocation.allocation import Allocation, CardShare
 from allocation.inventory import Card, NodeInventory
+from allocation.isolation import Isolation
 from allocation.names import ALLOCATION
 from allocation.settings import AllocationSettings
 from allocation.wire.record import encode
@@ -67,10 +68,12 @@ def pod(
     )
 
 
-def allocated(name: str, *, node: str, memory: int, card: int = 0, **more: Any) -> Pod:
+def allocated(
+    name: str, *, node: str, memory: int, card: int = 0, isolation: Isolation = Isolation.NONE, **more: Any
+) -> Pod:
     """Return a pod that runs on a card."""
     share = CardShare(f"GPU-{node}-{card}", card, memory, 0)
-    annotations = {ALLOCATION: encode(Allocation(node, {"main": (share,)}))}
+    annotations = {ALLOCATION: encode(Allocation(node, {"main": (share,)}, isolation=isolation))}
     return pod(name, memory=memory, node=node, annotations=annotations, **{"phase": "Running", **more})
 
 

@@ -128,7 +128,8 @@ class MemoryApi(Api):
             key = (plural, namespace, body["metadata"]["name"])
             if key in self._objects:
                 raise ConflictError(request=path, status=409, reason="AlreadyExists", message=key[2])
-            body["metadata"] = {"uid": f"uid-{key[2]}", "namespace": namespace, **body["metadata"]}
+            given = {"uid": f"uid-{key[2]}", "creationTimestamp": _NOW, "namespace": namespace}
+            body["metadata"] = {**given, **body["metadata"]}
             return self._set(key, body, "ADDED")
         if is_apply and key not in self._objects:
             return self._set(key, body, "ADDED")

@@ -1,6 +1,6 @@
 """The order of a cluster without GpuQueues, for queues that are tested apart from the state."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from allocation.fairness.queue_spec import QueueKey
 from scheduler.objects import Pod
@@ -22,6 +22,6 @@ class NoOrder:
         """See QueueOrder."""
         return False
 
-    def is_blocked(self, _key: QueueKey, _waiting: Iterable[WaitingDemand]) -> bool:
+    def is_blocked(self, _key: QueueKey, _waiting: Mapping[QueueKey, WaitingDemand]) -> bool:
         """See QueueOrder."""
         return False

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from allocation.inventory import Card, NodeInventory
 from allocation.names import HAMI_HANDSHAKE, HAMI_LOCK, HAMI_REGISTER
-from allocation.settings import AllocationSettings, BindingSettings
+from allocation.settings import AllocationSettings, BindingSettings, ResourceClaimsPolicy
 from allocation.wire import hami
+from cluster import process
 from cluster.events import Recorder
 from scheduler.metrics.instruments import Metrics
 from scheduler.settings import SchedulerSettings
@@ -18,8 +20,9 @@ from tests.scheduler.support.memory_api import MemoryApi
 from tests.scheduler.support.node_manifests import of_node
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
+    from scheduler.kube_scheduler_lease import KubeSchedulerLease
     from scheduler.term import LeaderTerm
 
 TOKEN = "7/leader"  # noqa: S105 -- the token of a term is not a secret
@@ -34,6 +37,7 @@ class Cluster:
     Attributes:
         api: the API server.
         metrics: the metrics of the term.
+        recorder: what records its events.
         term: the term, once it runs.
         is_trusted: whether the leader may write.
         is_over: whether the term has ended by itself.
@@ -42,9 +46,10 @@ class Cluster:
     term: LeaderTerm
     is_over = False
 
-    def __init__(self) -> None:
-        self.api = MemoryApi()
+    def __init__(self, api: MemoryApi | None = None) -> None:
+        self.api = api or MemoryApi()
         self.metrics = Metrics()
+        self.recorder = Recorder(self.api, component="test", instance="test")
         self.is_trusted = True
 
     def node(self, name: str, *cards: Card, count: int = 2, **reported: Any) -> None:
@@ -134,34 +139,48 @@ class Cluster:
 
 @asynccontextmanager
 async def leading(
-    cluster: Cluster, *, bindings: BindingSettings | None = None, **settings: Any
+    cluster: Cluster,
+    *,
+    bindings: BindingSettings | None = None,
+    resource_claims: ResourceClaimsPolicy = "hold",
+    kube_scheduler: KubeSchedulerLease | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Cluster]:
     """Run a term on a cluster, with these settings of the scheduler.
 
     In the end, check that nothing but events was written without the fence (`scheduler.fenced_api`).
     """
-    recorder = Recorder(cluster.api, component="test", instance="test")
+    recorder = cluster.recorder
     cluster.term = build_term(
         api=cluster.api,
         token=TOKEN,
         settings=SchedulerSettings(**{"first_backoff_seconds": 0.01, **settings}),
-        allocation=AllocationSettings(bindings=bindings or BindingSettings()),
+        allocation=AllocationSettings(bindings=bindings or BindingSettings(), resource_claims=resource_claims),
         recorder=recorder,
         metrics=cluster.metrics,
         is_trusted=lambda: cluster.is_trusted,
+        kube_scheduler=kube_scheduler,
     )
 
     async def lead() -> None:
         await cluster.term.run(wait_seconds=0.0)
         cluster.is_over = True
 
-    tasks = [asyncio.create_task(each) for each in (lead(), recorder.run())]
+    # A term that begins collects the garbage of its process; that of a whole test run takes a second each time.
+    with patch.object(process, "settle"):
+        async with _running(cluster, lead(), recorder.run()):
+            yield cluster
+
+
+@asynccontextmanager
+async def _running(cluster: Cluster, *works: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(each) for each in works]
     try:
         await cluster.until(lambda: cluster.term.is_deciding or tasks[0].done(), "deciding term")
-        yield cluster
+        yield
         for each in tasks:
             assert not each.done() or not cluster.is_trusted or cluster.term.is_wrong, each
-        assert [path for _, path in cluster.api.unlimited if not path.endswith("/events")] == []
+        assert [path for _, path in cluster.api.unlimited if "/events" not in path] == []
     finally:
         for each in tasks:
             each.cancel()

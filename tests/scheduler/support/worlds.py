@@ -7,6 +7,7 @@ import msgspec
 
 from allocation.inventory import Card, NodeInventory
 from allocation.names import CORDON
+from allocation.settings import AllocationSettings
 from allocation.steps import finish
 from cluster.gpu_node_status import GpuNodeStatus, Spec, status_of
 from cluster.informer import ObjectMeta
@@ -30,7 +31,8 @@ class World:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 -- a test
         self.clock = Clock()
-        self.state: ClusterState = state(clock=self.clock, scores_resources=True)
+        settings = AllocationSettings(most_pods_per_node=self.chance.choice((None, None, 3)))
+        self.state: ClusterState = state(clock=self.clock, scores_resources=True, settings=settings)
         self.serial = 0
         for name in NAMESPACES:
             self.state.limits.set_namespace(namespace(name, **{"gpu.scheduling/injection": "enabled"}))

@@ -17,6 +17,7 @@ from allocation.names import CLAIM, HAMI_LOCK
 from allocation.settings import BindingSettings
 from allocation.steps import finish
 from scheduler.api.request_body import Manifests
+from scheduler.observation_settings import MeasurementSettings
 from scheduler.settings import NO_PREFERENCES, PreemptionSettings, ScoreWeights
 from tests.allocation.support.mig_cards import mig_card
 from tests.scheduler.support import storage
@@ -29,6 +30,17 @@ async def test_mig_instance_is_requested(cluster: Cluster) -> None:
     async with leading(cluster):
         cluster.pod("p", memory=4000, annotations={"nvidia.com/vgpu-mode": "mig"})
         await cluster.wrote("PATCH", "/gpunodestatuses/n0")
+
+
+async def test_use_of_shares_is_read_from_agents(cluster: Cluster) -> None:
+    """Of a node without an agent it says so."""
+    async with leading(cluster, measurements=MeasurementSettings(read_seconds=0.02)):
+        cluster.pod("p")
+        node = (await cluster.placed("p"))["spec"]["nodeName"]
+        use = cluster.term.use
+        assert use is not None
+        await cluster.until(lambda: "no agent" in use.problem(node, f"GPU-{node}-0"), "reading of the node")
+        assert cluster.term.queries.use is use
 
 
 async def test_pod_whose_card_is_missing_is_deleted_if_that_is_the_policy(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cluster.errors import ApiError, NotFoundError
 from scheduler.extender import wire
-from scheduler.settings import DraSettings
+from scheduler.observation_settings import DraSettings
 from tests.scheduler.support import builders as pods
 from tests.scheduler.support import dra, extending
 from tests.scheduler.support.memory_api import MemoryApi

@@ -168,7 +168,7 @@ async def test_leader_with_a_wrong_ledger_counts_again_within_seconds(
         first_token = await replica.bound("first")
         assert replica.metric("terms_total") == 1
         damaged, began = replica.term, time.monotonic()
-        damaged.ledger.used[:, damaged.ledger.row(NODE), 0] = (CARD_MIB, 1000, 9)
+        damaged.ledger.used[:, damaged.ledger.row(NODE), 0] = (CARD_MIB, 1000, 9, 0)
         damaged.state.quotas.use(NAMESPACE).memory_mib += 12_345
         await replica.create("second")
         second_token = await replica.bound("second")

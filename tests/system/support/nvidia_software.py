@@ -19,15 +19,20 @@ VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 TOOLKIT, HOST, MANAGEMENT = "runtime.nvidia.com/gpu", "nvidia.com/gpu", "management.nvidia.com/gpu"
 
 
-def write_specs(folder: Path, uuids: Sequence[str]) -> None:
-    """Write the CDI specifications of a node with these cards; card N is `/dev/nvidiaN`, which works as `/dev/null`."""
+def write_specs(folder: Path, uuids: Sequence[str], *, driver: Mapping[str, object] | None = None) -> None:
+    """Write the CDI specifications of a node with these cards; card N is `/dev/nvidiaN`, which works as `/dev/null`.
+
+    `driver` are the edits by which each container with cards gets the driver's libraries.
+    """
     devices = {
         uuid: {"path": f"/dev/nvidia{index}", "type": "c", "major": 1, "minor": 3} for index, uuid in enumerate(uuids)
     }
     singles = [{"name": uuid, "containerEdits": {"deviceNodes": [node]}} for uuid, node in devices.items()]
     every = {"name": "all", "containerEdits": {"deviceNodes": list(devices.values())}}
     for kind, listed in ((TOOLKIT, [*singles, every]), (HOST, [*singles, every]), (MANAGEMENT, [every])):
-        spec = {"cdiVersion": "0.6.0", "kind": kind, "devices": listed}
+        spec: dict[str, object] = {"cdiVersion": "0.6.0", "kind": kind, "devices": listed}
+        if driver:
+            spec["containerEdits"] = driver
         write_private(folder / f"{kind.replace('/', '-')}.json", json.dumps(spec))
 
 

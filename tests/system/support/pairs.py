@@ -1,4 +1,7 @@
-"""A cluster in extender mode: pairs of a stock kube-scheduler and the extender, each with its own host name."""
+"""Pairs of a stock kube-scheduler and the extender, each with its own host name.
+
+In extender mode kube-scheduler has all pods; a pair that hands over has a loop as well.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,25 @@ SOON_S = 10.0
 """After a change that kube-scheduler does not watch; by itself it tries a pod again after five minutes."""
 _LEASE = {"leaseDuration": "8s", "renewDeadline": "6s", "retryPeriod": "1s"}
 """Of kube-scheduler; by default 15, 10 and 2 s, for which a test of an outage or of a failover would have to wait."""
+_BACKOFF = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 1}
+"""Of kube-scheduler where it has only the pods with claims; by default 10 s, for which a test would have to wait."""
+_SILENT_S = 10.0
+"""Longer than such a Lease lasts; by default 30 s."""
 _PORT_OFFSET = 40  # between the ports of two pairs
+EXTENDER, HAND_OVER = "extender", "resource-claims"
+"""The components of manifests/ that pairs differ by."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """One pair. It differs from manifests/extender in ports, in the kubeconfig, and in how long a Lease lasts."""
+    """One pair. It differs from its component in ports, in the kubeconfig, and in how long a Lease and a pause last."""
 
     layout: Layout
     number: int
     tls: bool = False
     """Whether the two processes use mutual TLS, as they would across hosts."""
+    component: str = EXTENDER
+    """The component of manifests/ that it is installed by."""
 
     @property
     def host(self) -> str:
@@ -70,21 +81,30 @@ class Pair:
 
     def start(self) -> None:
         """Start both processes and wait until they serve. Several pairs elect a leader among themselves."""
+        self.start_extender()
+        write_private(self._file, yaml.safe_dump(self._configuration()))
+        self.start_kube_scheduler()
+
+    @property
+    def _identity(self) -> str:
         namespace, name = ACCOUNT
-        identity = kubeconfig.service_account_kubeconfig(self.layout, namespace=namespace, name=name)
-        configuration = self._configuration(str(identity))
-        lease = configuration["leaderElection"]
+        return str(kubeconfig.service_account_kubeconfig(self.layout, namespace=namespace, name=name))
+
+    def start_extender(self) -> None:
+        """Start Tranche's process."""
+        lease = self._configuration()["leaderElection"]
         self._start(
             self.extender,
-            *(sys.executable, "-m", "scheduler", "--config", str(self.layout.config / "tranche.yaml"), "--extender"),
-            *("--port", str(self._port(Port.SCHEDULER)), "--kubeconfig", str(identity)),
+            *(sys.executable, "-m", "scheduler", "--config", str(self.layout.config / "tranche.yaml")),
+            f"--extender={'true' if self.component == EXTENDER else 'false'}",
+            *("--port", str(self._port(Port.SCHEDULER)), "--kubeconfig", self._identity),
             *("--namespace-api-port", str(self._port(Port.SCHEDULER_API))),
+            "--ui-enabled=false",
+            "--ui-exposed=false",
             *("--kube-scheduler-lease-namespace", lease["resourceNamespace"]),
             *("--kube-scheduler-lease-name", lease["resourceName"]),
             *(self._guard() if self.tls else ()),
         )
-        write_private(self._file, yaml.safe_dump(configuration))
-        self.start_kube_scheduler()
 
     def start_kube_scheduler(self) -> None:
         """Start kube-scheduler, which exits when it cannot renew its Lease; wait until both processes serve."""
@@ -111,12 +131,13 @@ class Pair:
     def _file(self) -> Path:
         return self.layout.config / f"{self.kube_scheduler.name}.yaml"
 
-    def _configuration(self, identity: str) -> dict[str, Any]:
-        content: dict[str, Any] = yaml.safe_load((manifests.ROOT / "extender" / "kube-scheduler.yaml").read_text())
+    def _configuration(self) -> dict[str, Any]:
+        content: dict[str, Any] = yaml.safe_load((manifests.ROOT / self.component / "kube-scheduler.yaml").read_text())
         (extender,) = content["extenders"]
         extender["urlPrefix"] = self.url
-        content["clientConnection"] = {"kubeconfig": identity}
+        content["clientConnection"] = {"kubeconfig": self._identity}
         content["leaderElection"] |= _LEASE
+        content |= _BACKOFF if self.component == HAND_OVER else {}
         if self.tls:
             certificate, key = (str(file) for file in self.certificate)
             authority = str(pki.certificate(self.layout, pki.CLUSTER_CA))
@@ -141,19 +162,26 @@ class Pair:
         daemon.start(["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', self.host, *argv])
 
 
-def up(layout: Layout, nodes: list[str], *, provide: Callable[..., None] = binaries.provide) -> None:
-    """Start Tranche on a cluster without a scheduler, with these simulated GPU nodes.
+def up(
+    layout: Layout,
+    nodes: list[str],
+    *,
+    component: str = EXTENDER,
+    provide: Callable[..., None] = binaries.provide,
+) -> None:
+    """Start Tranche on a cluster without a scheduler, with these simulated GPU nodes, for pairs of a component.
 
     `provide` links kube-scheduler into the folder of the lab.
     """
     provide(layout.bin, ["kube-scheduler"])
     manifests.install(layout)
-    with (manifests.ROOT / "extender" / "rbac.yaml").open() as file:
+    with (manifests.ROOT / component / "rbac.yaml").open() as file:
         client(layout).apply(*yaml.safe_load_all(file))
     fleet = layout.config / "fleet.yaml"
     card = {"count": CARDS, "memoryMiB": CARD_MIB, "slots": 10, "model": "NVIDIA A100-SXM4-40GB"}
     write_private(fleet, yaml.safe_dump(dict.fromkeys(nodes, card), default_flow_style=False))
     configuration = {
+        "allocation": {"resource_claims": "hand-over" if component == HAND_OVER else "hold"},
         "webhook": {
             "host": "127.0.0.1",
             "port": layout.port(Port.WEBHOOK),
@@ -165,6 +193,7 @@ def up(layout: Layout, nodes: list[str], *, provide: Callable[..., None] = binar
         "scheduler": {
             "election": {"lease_seconds": 5.0, "renew_deadline_seconds": 4.0, "retry_seconds": 0.5},
             "request_timeout_seconds": 3.0,
+            "kube_scheduler": {"silent_seconds": _SILENT_S},
         },
         "agent": {
             "fleet_file": str(fleet),
@@ -175,14 +204,14 @@ def up(layout: Layout, nodes: list[str], *, provide: Callable[..., None] = binar
     write_private(layout.config / "tranche.yaml", yaml.safe_dump(configuration))
     simulated = components.Component("simulated-nodes", (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", *nodes))
     started = [simulated, *(components.component(layout, name) for name in ("agent", "webhook"))]
-    for component in started:
-        components.start(layout, component)
-    for component in started:
+    for each in started:
+        components.start(layout, each)
+    for each in started:
         wait.until(
-            lambda component=component: components.is_ready(component),
-            what=f"{component.name} ready",
+            lambda each=each: components.is_ready(each),
+            what=f"{each.name} ready",
             timeout_s=PATIENCE_S,
-            daemons=[Daemon(layout, component.name)],
+            daemons=[Daemon(layout, each.name)],
         )
 
     def reported(statuses: Mapping[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +10,10 @@ import msgspec
 
 from lab import kubeconfig
 from lab.client import client
+from tests.support import gpu_command
 
 if TYPE_CHECKING:
     from tests.system.conftest import Namespace
-
-ROOT = Path(__file__).parents[3]
 
 
 class Tenant(msgspec.Struct, frozen=True):
@@ -44,12 +42,4 @@ def account(namespace: Namespace, name: str, *, role: str) -> Tenant:
 
 def gpu(tenant: Tenant, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """Run `kubectl gpu` as a tenant, in a context with the tenant's namespace."""
-    return subprocess.run(
-        [sys.executable, "-m", "cli", *arguments, "--kubeconfig", str(tenant.kubeconfig)],
-        cwd=ROOT,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return gpu_command.run(tenant.kubeconfig, *arguments, stdin=stdin)

@@ -60,7 +60,7 @@ def by_card(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
         inventory, row = ledger.inventory(node), ledger.row(node)
         assert inventory is not None
         for position, card in enumerate(inventory.cards):
-            memory, cores, slots = ledger.used[:, row, position].tolist()
+            memory, cores, slots, _ = ledger.used[:, row, position].tolist()
             used[card.uuid] = (memory, cores, slots)
     return used
 

@@ -35,6 +35,8 @@ _ROLES = (
     "hami-nodes/scheduler.yaml",
     "gpubindings/rbac.yaml",
     "coscheduling/rbac.yaml",
+    "device-plugin/agent.yaml",
+    "expander/scheduler.yaml",
     "missing-devices/*.yaml",
     "resize/scheduler.yaml",
     "rigid-budgets/*.yaml",

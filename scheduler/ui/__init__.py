@@ -1,0 +1,1 @@
+"""The page: what the scheduler knows, for people, followed live."""

@@ -1,0 +1,1 @@
+"""The sections of the page: each keeps the rows of a table current."""

@@ -1,0 +1,181 @@
+"""The requests for nodes on an API server in memory, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from allocation.names import PLACEHOLDER, SYSTEM_NAMESPACE
+from cluster.events import Recorder
+from scheduler.expander_settings import ExpanderSettings
+from scheduler.expansion.expander import Expander
+from scheduler.metrics.instruments import Metrics
+from scheduler.objects import Pod
+from scheduler.preemption import waiting_pod
+from tests.scheduler.expansion.scene import POOL, TEMPLATE
+from tests.scheduler.support.builders import Clock, node, pod, state, status
+from tests.scheduler.support.driving import Driver
+from tests.scheduler.support.fencing import fenced
+from tests.scheduler.support.memory_api import MemoryApi
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+CREATED = 1767225600.0
+"""When the objects of the API server in memory are created."""
+
+
+class Cluster:
+    """The expander over a state, and the placeholders of the API server, which are shown to it after each look."""
+
+    def __init__(self, *, templates: Collection[Any] = (TEMPLATE,), **more: Any) -> None:
+        self.api, self.driver, self.metrics = MemoryApi(), Driver(state(clock=Clock())), Metrics()
+        self.now = CREATED
+        queue = self.driver.state.queue
+        self.expander = Expander(
+            fenced(self.api, token="7/leader"),  # noqa: S106 -- the token of a term is not a secret
+            self.driver.state,
+            waiting=waiting_pod.of_queue(self.driver.state),
+            still_waits=lambda pod: queue.get(pod.uid) is not None,
+            recorder=Recorder(self.api, component="test", instance="test"),
+            metrics=self.metrics,
+            settings=msgspec.convert({"enabled": True, "templates": templates, **more}, ExpanderSettings),
+            unix=lambda: self.now,
+        )
+
+    async def look(self, seconds: float = 5.0) -> set[str]:
+        """Let time pass, and let the expander look; return the names of the placeholders that there are then."""
+        self.now += seconds
+        await self.driver.settle()
+        await self.expander.look()
+        there = {each["metadata"]["name"] for each in self.api.all("pods")}
+        for name in self.expander._shown.keys() - there:
+            self.expander.drop_pod(self.expander._shown[name])
+        for each in self.api.all("pods"):
+            self.expander.set_pod(msgspec.convert(each, Pod))
+        return there
+
+    async def until_asked(self) -> set[str]:
+        """Let the expander look until pods have been collected for long enough."""
+        for _ in range(3):
+            there = await self.look()
+        return there
+
+    def place(self, name: str, group: str) -> None:
+        """Create a placeholder, as an earlier leader has."""
+        metadata = {"name": name, "namespace": SYSTEM_NAMESPACE, "labels": {PLACEHOLDER: group}}
+        self.expander.set_pod(msgspec.convert(self.api.put("pods", {"metadata": metadata, "spec": {}}), Pod))
+
+    def come(self, name: str) -> None:
+        """Let a node of the group come, with an agent."""
+        labels = {"kubernetes.io/hostname": name, **POOL}
+        created = "2026-01-01T00:00:00Z"
+        self.driver.state.set_node(node(name, metadata={"name": name, "labels": labels, "creationTimestamp": created}))
+        self.driver.state.agent_reports.set(status(name))
+
+    def ended(self, outcome: str) -> float:
+        """Return how many requests have ended so."""
+        return self.metrics.expansions.labels(outcome)._value.get()  # type: ignore[no-any-return]
+
+
+def whole(name: str) -> Pod:
+    """Return a pod that needs a node of its own."""
+    limits = {"nvidia.com/gpu": "2"}
+    return pod(name, containers=[{"name": "main", "resources": {"limits": limits, "requests": limits}}])
+
+
+async def test_pods_are_collected_for_ten_seconds_before_a_node_is_asked_for() -> None:
+    """So that those that come together share it; the names of requests are those of one term."""
+    cluster = Cluster()
+    cluster.driver.add(pod("p0", memory=1000))
+    assert await cluster.look() == set()
+    cluster.driver.add(pod("p1", memory=1000))
+    assert await cluster.look() == set()
+    assert await cluster.look() == {"tranche-node-7-1"}
+    assert await cluster.look() == {"tranche-node-7-1"}
+    cluster.come("n1")
+    assert (await cluster.look(), cluster.ended("answered")) == (set(), 1)
+    assert len(cluster.driver.running) == 2
+
+
+async def test_one_node_answers_one_request() -> None:
+    """The other request goes on until its own node comes."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p0"), whole("p1"))
+    assert len(await cluster.until_asked()) == 2
+    cluster.come("n1")
+    assert len(await cluster.look()) == 1
+    assert len(await cluster.look()) == 1
+    cluster.come("n2")
+    assert (await cluster.look(), len(cluster.driver.running)) == (set(), 2)
+
+
+async def test_request_ends_when_no_pod_waits_for_its_node() -> None:
+    """After a minute: another pod may come and use it."""
+    cluster = Cluster()
+    waiting = whole("p")
+    cluster.driver.add(waiting)
+    assert len(await cluster.until_asked()) == 1
+    cluster.driver.state.drop_pod(waiting)
+    assert len(await cluster.look()) == 1
+    assert len(await cluster.look(59.0)) == 1
+    assert (await cluster.look(1.0), cluster.ended("idle")) == (set(), 1)
+
+
+async def test_request_ends_when_no_node_comes_in_time() -> None:
+    """Ten minutes after its creation."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    assert len(await cluster.until_asked()) == 1
+    assert len(await cluster.look(CREATED + 599 - cluster.now)) == 1
+    assert (await cluster.look(1.0), cluster.ended("expired")) == (set(), 1)
+    assert await cluster.until_asked() == set()
+    assert "no node came within 10 minutes" in cluster.expander.note("uid-p")
+
+
+async def test_requests_of_unknown_groups_count_as_nodes_on_their_way() -> None:
+    """An earlier leader made them; there are never more than 15 in all."""
+    cluster = Cluster()
+    for number in range(14):
+        cluster.place(f"old-{number}", "gone")
+    cluster.driver.add(whole("p0"), whole("p1"))
+    assert len(await cluster.until_asked()) == 15
+    assert "15 nodes are on their way" in cluster.expander.note("uid-p1")
+
+
+async def test_pod_that_is_being_decided_keeps_what_was_promised() -> None:
+    """While it is popped from the queue it is not among those that fit nowhere; it has no node yet either."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    assert len(await cluster.until_asked()) == 1
+    queue = cluster.driver.state.queue
+    (entry,) = queue.take(["uid-p"])
+    assert entry.place == "binding"
+    cluster.now += 5.0
+    await cluster.expander.look()
+    assert cluster.expander.planner.in_flight.promises.keys() == {"uid-p"}
+    assert "PreScheduled" in cluster.expander.note("uid-p")
+
+
+async def test_node_is_requested_by_its_cpu_where_no_resource_names_its_cards() -> None:
+    """Nine tenths of it, so that no node has room that another pod uses; or what the pod itself needs, if that is more.
+
+    Karpenter waits for ever until a node advertises an extended resource that was requested for it.
+    """
+    cluster = Cluster(resource="")
+    cluster.driver.add(whole("p"))
+    await cluster.until_asked()
+    (asked,) = cluster.api.all("pods")
+    resources = asked["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": {}, "requests": {"cpu": "57600m", "memory": "0"}}
+
+
+async def test_request_that_somebody_deleted_is_made_again() -> None:
+    """Under another name: the pod still waits."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    (name,) = await cluster.until_asked()
+    cluster.api.remove("pods", name, SYSTEM_NAMESPACE)
+    await cluster.look()
+    assert await cluster.look() == {"tranche-node-7-2"}
