@@ -64,6 +64,7 @@ WORDS: Final = {
     NodeReason.UncountedPod: "a pod uses cards there, and its allocation is unknown",
     NodeReason.ForeignDraDriver: "another DRA driver has allocated a device there that cannot be counted",
     NodeReason.InventoryRefused: "its report of cards is invalid",
+    NodeReason.NodeRequestOpen: "it has just come, and the request for it is about to end",
     NodeReason.StaticAllocationMismatch: "the pod brought an allocation for another node, or one that does not fit",
     PodReason.PodHeld: "the pod must be changed",
     PodReason.KubeSchedulerSilent: "no kube-scheduler runs, and the pod has resourceClaims",

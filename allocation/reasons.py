@@ -124,6 +124,8 @@ class NodeReason(_Code):
     """A device of another DRA driver is allocated on the node, and is not a whole card of the node's report."""
     InventoryRefused = enum.auto()
     """The report or the annotation about the node's cards is invalid, or contradicts another node."""
+    NodeRequestOpen = enum.auto()
+    """The node came in answer to a request for one, which an autoscaler would answer again if a pod were placed now."""
     StaticAllocationMismatch = enum.auto()
     """The pod brought its allocation, and it is for another node, or this one cannot give it."""
 
@@ -138,6 +140,7 @@ CLOSING: Final = (
     NodeReason.UncountedPod,
     NodeReason.ForeignDraDriver,
     NodeReason.InventoryRefused,
+    NodeReason.NodeRequestOpen,
 )
 """The reasons for which a node takes no GPU pod at all."""
 

@@ -6,15 +6,18 @@ it answers every pod that is unschedulable. A new leader finds the placeholders 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from allocation.names import PLACEHOLDER
+from allocation.reasons import NodeReason, NodeRejection
 from cluster.api import STRATEGIC_MERGE_PATCH
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.events import EventType, Recorder
+from cluster.gpu_node_status import GpuNodeStatus
 from cluster.metadata import ObjectMeta, timestamp, unix_seconds
 from cluster.resource import PODS
 from scheduler.expander_settings import ExpanderSettings
@@ -91,6 +94,9 @@ class Expander:
         self._seen: dict[str, tuple[float, float]] = {}
         """When pods were first and last seen to fit nowhere, by UID."""
         self._decided: dict[str, Decision] = {}
+        self._answered: dict[str, str] = {}
+        """The nodes that are closed until the placeholder that they answer has ended, by its name."""
+        self._has_answers = asyncio.Event()
 
     # ---- placeholders as the API server shows them -----------------------------------------------------------------
 
@@ -107,10 +113,16 @@ class Expander:
         """Forget a placeholder that is gone; whoever waited for its node is decided again."""
         name = pod.metadata.name
         if placeholder.is_placeholder(pod) and self._shown.pop(name, None) is not None:
+            self._open(name)
             self._ended.discard(name)
             self._idle_since.pop(name, None)
             self._creations.pop(name, None)
             self.planner.in_flight.drop(name)
+
+    def set_node(self, node: Node | GpuNodeStatus, _old: Node | GpuNodeStatus | None = None) -> None:
+        """Note that a node or its report, which has the node's name, may be what was asked for."""
+        if self._shown:
+            self._note_answer(node.metadata.name)
 
     def note(self, uid: str) -> str:
         """Return what is decided about a pod, in words; empty if nothing is, or if it concerns no nodes."""
@@ -129,15 +141,28 @@ class Expander:
                 log.warning("requests for nodes: not finished within %g s, trying again", _DEADLINE_SECONDS)
             except Exception:
                 log.exception("internal error while nodes were asked for")
-            await asyncio.sleep(self._settings.collect_seconds / _LOOKS)
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait for the next look; delete placeholders as their nodes come meanwhile."""
+        until = asyncio.get_running_loop().time() + self._settings.collect_seconds / _LOOKS
+        with suppress(TimeoutError):
+            while True:
+                async with asyncio.timeout_at(until):
+                    await self._has_answers.wait()
+                await self._delete_ended()
 
     async def look(self) -> None:
         """End the placeholders that have done their work, and decide about the pods that fit nowhere."""
         now = self._unix()
+        self._answers.intersection_update(self._state.node_cache.names)
+        for node in self._state.node_cache.names:
+            self._note_answer(node)
+        await self._delete_ended()
         groups = await self._waiting_groups(now)
         self.planner.begin(self._still_waits)
         self._recover()
-        self._end(now)
+        self._end_others(now)
         self.planner.others = sum(name not in self.planner.in_flight.templates for name in self._shown)
         decisions: list[Decision] = []
         for pods in groups:
@@ -146,7 +171,7 @@ class Expander:
         for each in decisions:
             self._report(each)
         self._decided = {uid: each for uid, each in self._decided.items() if self._still_waits(each.pod)}
-        await self._fenced.write_each(self._delete, [self._shown[name] for name in self._ended if name in self._shown])
+        await self._delete_ended()
         await self._fenced.write_each(self._create, [each for each in decisions if each.node])
         await self._fenced.write_each(self._mark, self._unmarked())
 
@@ -177,44 +202,60 @@ class Expander:
             if group is not None and name not in self._ended and name not in self.planner.in_flight.templates:
                 self.planner.in_flight.add(name, group)
 
-    def _end(self, now: float) -> None:
-        """End placeholders whose node has come or has not come in time, and those that no pod waits for."""
-        for pod in sorted(self._shown.values(), key=lambda each: each.metadata.creation_timestamp or ""):
-            name = pod.metadata.name
-            if name in self._ended:
-                continue
-            node = next(self._answering(pod), None)
-            if node is not None:
-                log.info("node %s has come in answer to %s", node.metadata.name, name)
-                outcome = ExpansionOutcome.ANSWERED
-                self._answers.add(node.metadata.name)
-                self.planner.arrived(name, node.metadata.name, now)
-            elif now - unix_seconds(pod.metadata.creation_timestamp or "") >= self._settings.node_seconds:
+    def _note_answer(self, node: str) -> None:
+        """Close a node that has come in answer to a request and has reported its cards, until that request has ended.
+
+        Pods take their places there the moment that it is open. An autoscaler that then still sees the placeholder sees
+        a pod that does not fit there any more, and brings another node for it. The API server shows it the end of the
+        placeholder before the first Binding to the node.
+        """
+        came = self._state.node_cache.nodes.get(node)
+        if came is None or node in self._answers or self._state.ledger.inventory(node) is None:
+            return
+        for name, pod in self._unended():
+            creation = self._creations.get(name)
+            if (creation is None or node not in creation.nodes) and placeholder.is_answered_by(pod, came):
+                log.info("node %s has come in answer to %s", node, name)
+                self._answers.add(node)
+                self._answered[name] = node
+                message = f"node {node} came in answer to pod {name}, which is about to be deleted"
+                rejection = NodeRejection(NodeReason.NodeRequestOpen, message, resolvable=False)
+                self._state.requested_nodes.set(node, rejection)
+                self._end(name, ExpansionOutcome.ANSWERED)
+                self._has_answers.set()
+                return
+
+    def _open(self, name: str) -> None:
+        """Open the node that came in answer to a placeholder, which has ended."""
+        node = self._answered.pop(name, None)
+        if node is not None:
+            self.planner.arrived(name, node, self._unix())
+            self._state.requested_nodes.set(node, None)
+
+    def _end_others(self, now: float) -> None:
+        """End placeholders whose node has not come in time, and those that no pod waits for."""
+        for name, pod in self._unended():
+            if now - unix_seconds(pod.metadata.creation_timestamp or "") >= self._settings.node_seconds:
                 log.warning("no node has come in answer to %s", name)
-                outcome = ExpansionOutcome.EXPIRED
                 self.planner.expired(name, now)
+                self._end(name, ExpansionOutcome.EXPIRED)
             elif self._is_idle(name, now):
                 log.info("no pod waits for the node of %s any more", name)
-                outcome = ExpansionOutcome.IDLE
                 self.planner.in_flight.drop(name)
-            else:
-                continue
-            self._metrics.expansions.labels(outcome.value).inc()
-            self._ended.add(name)
-        self._answers.intersection_update(self._state.node_cache.names)
+                self._end(name, ExpansionOutcome.IDLE)
         for name, creation in tuple(self._creations.items()):
             if name not in self._shown and now - creation.at >= _IDLE_SECONDS:  # the watch has never shown it
                 del self._creations[name]
                 self.planner.in_flight.drop(name)
 
-    def _answering(self, pod: Pod) -> Iterator[Node]:
-        """Iterate over the nodes that came after a placeholder, answered no other, and have reported their cards."""
-        creation = self._creations.get(pod.metadata.name)
-        before = creation.nodes if creation is not None else frozenset()
-        for name, node in self._state.node_cache.nodes.items():
-            is_new = name not in self._answers and name not in before
-            if is_new and placeholder.is_answered_by(pod, node) and self._state.ledger.inventory(name) is not None:
-                yield node
+    def _unended(self) -> list[tuple[str, Pod]]:
+        """Return the placeholders that have not done their work, the oldest first."""
+        found = [(name, pod) for name, pod in self._shown.items() if name not in self._ended]
+        return sorted(found, key=lambda each: each[1].metadata.creation_timestamp or "")
+
+    def _end(self, name: str, outcome: ExpansionOutcome) -> None:
+        self._metrics.expansions.labels(outcome.value).inc()
+        self._ended.add(name)
 
     def _is_idle(self, name: str, now: float) -> bool:
         """Whether no pod has waited for a node for a while."""
@@ -270,6 +311,10 @@ class Expander:
             pod.metadata for name, pod in self._shown.items() if name not in self._ended and not pod.status.conditions
         ]
 
+    async def _delete_ended(self) -> None:
+        self._has_answers.clear()
+        await self._fenced.write_each(self._delete, [self._shown[name] for name in self._ended if name in self._shown])
+
     async def _delete(self, pod: Pod) -> None:
         try:
             await self._fenced.delete(PODS, pod.metadata)
@@ -277,6 +322,8 @@ class Expander:
             log.info("%s is gone already", pod)
         except ClusterError as error:
             log.warning("%s was not deleted, trying again: %s", pod, error)
+        finally:  # its node opens even then: pods would wait for nothing else
+            self._open(pod.metadata.name)
 
     def _report(self, decision: Decision) -> None:
         """Record an event for a pod if it is decided otherwise than before."""

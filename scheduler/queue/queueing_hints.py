@@ -125,6 +125,7 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.UncountedPod: _OPENED,
     NodeReason.ForeignDraDriver: _OPENED,
     NodeReason.InventoryRefused: _OPENED,
+    NodeReason.NodeRequestOpen: _OPENED,
     NodeReason.StaticAllocationMismatch: _FREED | ClusterEvent.NODE_CHANGED,
     # The pod as a whole.
     PodReason.NoNode: ClusterEvent.NODE_CHANGED | ClusterEvent.CARDS_CHANGED,

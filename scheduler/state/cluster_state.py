@@ -24,6 +24,7 @@ from scheduler.dra.foreign import DoubleBooking, ForeignDevices
 from scheduler.fairness.fair_share import FairShare
 from scheduler.filters.node_cache import NodeCache
 from scheduler.filters.node_filter import NodeFilter
+from scheduler.filters.node_rejections import NodeRejections
 from scheduler.gangs.pod_groups import PodGroups
 from scheduler.holds import Hold, Holds
 from scheduler.leases.device_lease import DeviceLease
@@ -65,6 +66,7 @@ class ClusterState(Turns):
         running: the pods that have a node and are not finished, by UID.
         handed_over: the pods without a node that the loop leaves to kube-scheduler, by UID.
         resized_to: the sizes that are about to be written of some of them, by UID.
+        requested_nodes: the rejections by nodes that the expander asked for, until its requests for them have ended.
     """
 
     def __init__(
@@ -193,6 +195,7 @@ class ClusterState(Turns):
             queue=self.queue,
         )
         self._uncounted = UncountedPods(on_uncounted)
+        self.requested_nodes = NodeRejections()
         # What closes nodes, in order: the last of several reasons is shown. Another one is added here.
         self.closed_nodes = ClosedNodes(
             self.plugin_nodes.rejections,
@@ -202,6 +205,7 @@ class ClusterState(Turns):
             self._inventories.rejections,
             self.foreign_devices.rejections,
             self._uncounted.rejections,
+            self.requested_nodes,
             timed=(self.plugin_nodes, self.agent_leases),
             clock=clock,
             on_change=partial(self.ledger.note_change, taken=False),
