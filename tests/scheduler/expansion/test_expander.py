@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from allocation.names import PLACEHOLDER, SYSTEM_NAMESPACE
+from allocation.reasons import NodeReason
 from cluster.events import Recorder
 from scheduler.expander_settings import ExpanderSettings
 from scheduler.expansion.expander import Expander
@@ -17,7 +19,7 @@ from tests.scheduler.expansion.scene import POOL, TEMPLATE
 from tests.scheduler.support.builders import Clock, node, pod, state, status
 from tests.scheduler.support.driving import Driver
 from tests.scheduler.support.fencing import fenced
-from tests.scheduler.support.memory_api import MemoryApi
+from tests.scheduler.support.memory_api import MemoryApi, refusing
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -54,6 +56,7 @@ class Cluster:
             self.expander.drop_pod(self.expander._shown[name])
         for each in self.api.all("pods"):
             self.expander.set_pod(msgspec.convert(each, Pod))
+        await self.driver.settle()
         return there
 
     async def until_asked(self) -> set[str]:
@@ -71,8 +74,11 @@ class Cluster:
         """Let a node of the group come, with an agent."""
         labels = {"kubernetes.io/hostname": name, **POOL}
         created = "2026-01-01T00:00:00Z"
-        self.driver.state.set_node(node(name, metadata={"name": name, "labels": labels, "creationTimestamp": created}))
-        self.driver.state.agent_reports.set(status(name))
+        made, report = node(name, metadata={"name": name, "labels": labels, "creationTimestamp": created}), status(name)
+        self.driver.state.set_node(made)
+        self.expander.set_node(made)
+        self.driver.state.agent_reports.set(report)
+        self.expander.set_node(report)
 
     def ended(self, outcome: str) -> float:
         """Return how many requests have ended so."""
@@ -179,3 +185,57 @@ async def test_request_that_somebody_deleted_is_made_again() -> None:
     cluster.api.remove("pods", name, SYSTEM_NAMESPACE)
     await cluster.look()
     assert await cluster.look() == {"tranche-node-7-2"}
+
+
+async def test_node_is_closed_until_the_request_for_it_has_ended() -> None:
+    """An autoscaler that saw both the pods there and the placeholder would bring another node for the placeholder."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    assert len(await cluster.until_asked()) == 1
+    cluster.come("n1")
+    await cluster.driver.settle()
+    closed = cluster.driver.state.closed_nodes.now()
+    assert (closed["n1"].code, len(cluster.driver.running)) == (NodeReason.NodeRequestOpen, 0)
+    assert await cluster.look() == set()
+    assert (dict(closed), len(cluster.driver.running)) == ({}, 1)
+
+
+async def test_node_opens_when_the_request_for_it_cannot_be_deleted() -> None:
+    """Pods would wait for nothing else; a placeholder that stays costs a node at most."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    assert len(await cluster.until_asked()) == 1
+    cluster.come("n1")
+    cluster.api.on_write = refusing("/pods/")
+    assert (len(await cluster.look()), len(cluster.driver.running)) == (1, 1)
+
+
+async def test_node_opens_when_somebody_else_deletes_the_request_for_it() -> None:
+    """Its pods get their places there, and no other node is asked for."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    (name,) = await cluster.until_asked()
+    cluster.come("n1")
+    cluster.api.remove("pods", name, SYSTEM_NAMESPACE)
+    cluster.expander.drop_pod(cluster.expander._shown[name])
+    await cluster.driver.settle()
+    assert (len(cluster.driver.running), await cluster.look()) == (1, set())
+
+
+async def test_request_ends_as_its_node_comes_between_two_looks() -> None:
+    """Looks are five seconds apart, and the pods of a node that has come do not wait for the next one."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    assert len(await cluster.until_asked()) == 1
+    looking = asyncio.create_task(cluster.expander.run())
+    try:
+        await asyncio.sleep(0.1)
+        cluster.come("n1")
+        for _ in range(300):
+            if not cluster.api.all("pods"):
+                break
+            await asyncio.sleep(0.01)
+        assert not cluster.driver.state.closed_nodes.now()
+    finally:
+        looking.cancel()
+    assert (cluster.api.all("pods"), cluster.ended("answered")) == ([], 1)

@@ -6,14 +6,18 @@ connects the expander.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
+import pytest
 
+from allocation.inventory import Card
 from allocation.names import FENCED_LABEL, LEADER, PLACEHOLDER
 from allocation.steps import finish
 from scheduler.expander_settings import ExpanderSettings
 from tests.scheduler.support.memory_api import refusing
+from tests.scheduler.support.node_manifests import of_node
 from tests.scheduler.support.terms import TOKEN, Cluster, leading
 from tests.scheduler.term.test_extender import has_node
 
@@ -61,6 +65,24 @@ async def test_node_is_asked_for_and_the_request_ends_when_it_has_come(cluster: 
         await cluster.placed("p")
         await cluster.until(lambda: not placeholders(cluster), "end of the request")
         assert cluster.metric("tranche_scheduler_expansions_total", outcome="answered") == 1
+
+
+@pytest.mark.parametrize("last", ["nodes", "gpunodestatuses"])
+async def test_request_ends_before_the_first_binding_to_its_node(cluster: Cluster, last: str) -> None:
+    """However rarely the expander looks: the informers tell it of nodes and of their cards, before pods are placed."""
+    card = Card("GPU-n1-0", 0, 1000, slots=4)
+    came = of_node("n1", card, metadata={"labels": {"kubernetes.io/hostname": "n1", **POOL}})
+    async with leading(cluster, expander=expanding(collect_seconds=0.6)):
+        cluster.pod("p", memory=1000, nodeSelector=POOL)
+        await cluster.until(lambda: bool(placeholders(cluster)), "request")
+        (name,) = (each["metadata"]["name"] for each in placeholders(cluster))
+        for plural, each in sorted(came, key=lambda each: each[0] == last):
+            cluster.api.put(plural, each)
+            await asyncio.sleep(0.02)
+        await cluster.placed("p")
+    writes = [path for method, path in cluster.api.requests if method in ("POST", "DELETE")]
+    end = writes.index(f"/api/v1{PLACEHOLDERS}/{name}")
+    assert end < next(number for number, path in enumerate(writes) if path.endswith("/binding"))
 
 
 async def test_requests_of_an_earlier_leader_are_found_again(cluster: Cluster) -> None:
