@@ -56,8 +56,8 @@ class HostTable:
         for position, row in enumerate(rows):
             if position % _STEP == _STEP - 1:
                 yield
-                if not changes.reaches(mark):
-                    return  # the rows belong to other nodes now
+                if not changes.reaches(mark) or hosts.shape != shape_of(self._ledger):
+                    return  # the rows belong to other nodes now, or there are more columns
             set_host(hosts, row, self.host(row, mix))
         self._mark, self._hosts = mark, hosts
         if is_new or mix is not self._mix:
