@@ -136,3 +136,15 @@ def test_a_node_may_get_more_cards_than_any_before() -> None:
     fleet.check(MIXES[0])
     fleet.set_node("n0", cards=12)
     fleet.check(MIXES[0])
+
+
+def test_a_node_may_get_more_cards_than_any_before_while_rows_are_read() -> None:
+    """The step ends; all rows are read again when they are needed."""
+    fleet = Fleet()
+    for number in range(40):
+        fleet.set_node(f"n{number}")
+    running = fleet.table.prepare(MIXES[0])
+    next(running)
+    fleet.set_node("n9", cards=12)  # the last row: they are in the order of names
+    assert [*running] == []
+    fleet.check(MIXES[0])
