@@ -14,6 +14,7 @@ import msgspec
 
 from allocation.names import PLACEHOLDER
 from allocation.reasons import NodeReason, NodeRejection
+from allocation.steps import Steps
 from cluster.api import STRATEGIC_MERGE_PATCH
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.events import EventType, Recorder
@@ -156,8 +157,7 @@ class Expander:
         """End the placeholders that have done their work, and decide about the pods that fit nowhere."""
         now = self._unix()
         self._answers.intersection_update(self._state.node_cache.names)
-        for node in self._state.node_cache.names:
-            self._note_answer(node)
+        await Pacer().run(self._note_answers())
         await self._delete_ended()
         groups = await self._waiting_groups(now)
         self.planner.begin(self._still_waits)
@@ -201,6 +201,12 @@ class Expander:
             group = self.planner.templates.get(pod.metadata.labels[PLACEHOLDER])
             if group is not None and name not in self._ended and name not in self.planner.in_flight.templates:
                 self.planner.in_flight.add(name, group)
+
+    def _note_answers(self) -> Steps[None]:
+        """Note the nodes that came before their placeholders were shown, as to a new leader."""
+        for node in tuple(self._state.node_cache.names) if self._unended() else ():
+            yield
+            self._note_answer(node)
 
     def _note_answer(self, node: str) -> None:
         """Close a node that has come in answer to a request and has reported its cards, until that request has ended.
