@@ -239,3 +239,11 @@ async def test_request_ends_as_its_node_comes_between_two_looks() -> None:
     finally:
         looking.cancel()
     assert (cluster.api.all("pods"), cluster.ended("answered")) == ([], 1)
+
+
+async def test_request_ends_whose_node_came_before_a_new_leader_saw_it() -> None:
+    """The nodes of a new leader may be complete before its pods are."""
+    cluster = Cluster()
+    cluster.come("n1")
+    cluster.place("tranche-node-6-1", "gpus")
+    assert (await cluster.look(), cluster.ended("answered")) == (set(), 1)

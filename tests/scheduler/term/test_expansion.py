@@ -119,11 +119,14 @@ async def test_request_that_is_refused_is_reported_and_tried_again(cluster: Clus
 
 
 async def test_in_extender_mode_rejected_pods_bring_nodes(cluster: Cluster) -> None:
-    """Those that `/filter` has rejected for their cards."""
+    """Those that `/filter` has rejected for their cards; it admits the node when the request for it has ended."""
     async with leading(cluster, extender=True, expander=expanding(templates=[{**GROUP, "memory_mib": 2000}])):
         cluster.pod("p", memory=1500)
         assert not await has_node(cluster, "p")
         await cluster.until(lambda: bool(placeholders(cluster)), "request")
+        cluster.node("n1", Card("GPU-n1-0", 0, 2000, slots=4), labels=POOL)
+        await cluster.until(lambda: not placeholders(cluster), "end of the request")
+        assert await has_node(cluster, "p", "n1")
 
 
 async def test_without_the_setting_nothing_is_asked_for(cluster: Cluster) -> None:
