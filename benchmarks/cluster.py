@@ -221,7 +221,8 @@ async def node(api: Api, name: str) -> None:
 
 def _old(node: str, number: int) -> dict[str, Any]:
     index = (2 * number + number // HALF) % fleets.CARDS
-    share = CardShare(card(node, index), index, 40_000 if number < HALF else 3_000, 300)
+    memory_mib, cores = (40_000, 300) if number < HALF else (1_000, 10)
+    share = CardShare(card(node, index), index, memory_mib, cores)
     pod = fractional(f"old-{node}-{number}")
     pod["spec"]["nodeName"] = node
     allocation = Allocation(node, {"main": (share,)})

@@ -18,7 +18,6 @@ from benchmarks import ceiling, cluster, profile, schedulers, waiting, watching,
 from benchmarks.results import Row, Sample
 from benchmarks.watching import Bound
 from cluster.api import Api
-from cluster.resource import EVENTS
 from lab.layout import Layout
 
 NAME = "placement"
@@ -26,15 +25,6 @@ _OF_CEILING, _OF_STOCK, _OF_STOCK_WITH_EVENTS = 0.85, 3.0, 2.0
 _PATIENCE_S = 120.0
 _TERM = frozenset(("leases", "leaderships"))
 """What a leader writes whatever the number of pods."""
-
-
-class _Rest(msgspec.Struct, rename="camel"):
-    remaining_item_count: int = 0
-
-
-class _Events(msgspec.Struct):
-    metadata: _Rest
-    items: list[msgspec.Raw] = []
 
 
 class _Turn(msgspec.Struct, frozen=True):
@@ -92,13 +82,13 @@ async def _measure(*, nodes: int, pods: int, plain: int, turns: int) -> list[_Tu
 async def _turn(api: Api, layout: Layout, account: Path, turn: int, *, nodes: int, pods: int, plain: int) -> _Turn:
     prefix = f"ours-{turn}-"
     await cluster.create(api, (cluster.fractional(f"{prefix}{number}") for number in range(pods)))
-    before, events = await writes.count(api), await _events(api)
+    before, events = await writes.count(api), await writes.events(api)
     async with watching.bound(api, prefix, pods) as seen:
         with schedulers.loop(layout, account):
             ours = await seen
 
             async def have_events() -> bool:
-                return await _events(api) >= events + pods
+                return await writes.events(api) >= events + pods
 
             await waiting.until(have_events, what=f"an event about each of {pods} pods", seconds=_PATIENCE_S)
             rate = pods / (time.perf_counter() - next(iter(ours.at.values())))
@@ -116,12 +106,6 @@ async def _turn(api: Api, layout: Layout, account: Path, turn: int, *, nodes: in
         with schedulers.stock(layout):
             stock = await seen
     return _Turn(ours, rate, written, client, stock)
-
-
-async def _events(api: Api) -> int:
-    listed = await api.request("GET", EVENTS.path(namespace=cluster.NAMESPACE), params={"limit": "1"})
-    events = msgspec.json.decode(listed, type=_Events)
-    return len(events.items) + events.metadata.remaining_item_count
 
 
 def _rows(nodes: int, pods: int, turns: Sequence[_Turn]) -> Iterator[tuple[Row, Sample]]:

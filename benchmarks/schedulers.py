@@ -28,17 +28,18 @@ def loop(layout: Layout, account: Path, *arguments: str) -> AbstractContextManag
 
 
 @contextmanager
-def stock(layout: Layout, **configuration: Any) -> Iterator[None]:
+def stock(layout: Layout, **configuration: Any) -> Iterator[int]:
     """Run a stock kube-scheduler without a client-side rate limit, with further fields of its `configuration`.
 
-    It need not be ready when the block begins.
+    Yield its process ID. It need not be ready yet.
     """
     connection = {"kubeconfig": str(layout.component_kubeconfig("kube-scheduler")), **_UNLIMITED}
     control_plane.start_kube_scheduler(layout, configuration={"clientConnection": connection, **configuration})
+    daemon = Daemon(layout, "kube-scheduler")
     try:
-        yield
+        yield daemon.pid or 0
     finally:
-        Daemon(layout, "kube-scheduler").stop()
+        daemon.stop()
 
 
 @contextmanager

@@ -5,10 +5,8 @@ pending.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import uvloop
@@ -64,7 +62,7 @@ async def _run(*, nodes: int = 5_000, waiting: int = 5_000, idle_seconds: float 
                     timeout_s=_PATIENCE_S,
                 )
                 ready = time.perf_counter() - begin
-                rss, idle = _rss_mb(pid), await _idle_percent(pid, idle_seconds)
+                rss, idle = machine.rss_mb(pid), await _idle_percent(pid, idle_seconds)
                 conditions = await _condition_seconds(api, waiting=waiting, count=3 if waiting < 100 else 20)
     fleet = f"{nodes:,} nodes"
     what = (
@@ -120,11 +118,6 @@ def _unschedulable(name: str, more_mib: int) -> dict[str, object]:
 def _periodic(seconds: float) -> tuple[str, ...]:
     """Return flags by which all periodic work runs once in `seconds`, because that work dominates the idle cost."""
     return "--relist-seconds", str(seconds), "--recount-seconds", str(seconds)
-
-
-def _rss_mb(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 async def _idle_percent(pid: int, seconds: float) -> float:
