@@ -1,4 +1,4 @@
-"""End to end while pods arrive: created as fast as the API server accepts them, and at a steady 200 per second.
+"""End to end while pods arrive: created as fast as the API server accepts them, and at a steady 100 per second.
 
 The API server handles creations and Bindings at the same time here. The scheduling loop is compared with a stock
 kube-scheduler that places plain pods, with one that calls the extender, and with itself next to a kube-scheduler for
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 import uvloop
 
 from benchmarks import cluster, machine, schedulers, watching
-from benchmarks.results import Row, Sample, percentile
+from benchmarks.results import Row, Sample, milliseconds, percentile
 from benchmarks.watching import Bound
 from cluster.api import Api
 from cluster.resource import PODS
 
 NAME = "arrival"
-_OF_STOCK, _EXTENDER_OF_STOCK, _WITH_COMPONENT = 1.3, 0.7, 0.97
-_A_SECOND, _P99_MS = 200, 250.0
+_OF_STOCK, _EXTENDER_A_SECOND, _WITH_COMPONENT = 1.1, 90, 0.97
+_A_SECOND, _P99_OF_STOCK = 100, 0.3
 
 _MakePod = Callable[[str], dict[str, Any]]
 _T = TypeVar("_T")
@@ -37,7 +37,7 @@ class _Turn(NamedTuple):
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes a minute and its figures mean nothing."""
-    nodes, pods, steady, turns = (10, 20, 20, 1) if smoke else (1_000, 1_000, 2_000, 3)
+    nodes, pods, steady, turns = (10, 20, 20, 1) if smoke else (1_000, 1_000, 1_000, 3)
     yield from uvloop.run(_measure(nodes=nodes, pods=pods, steady=steady, turns=turns))
 
 
@@ -59,11 +59,13 @@ async def _measure(*, nodes: int, pods: int, steady: int, turns: int) -> list[tu
                 ):
                     extended.append(await _flood(api, f"arriving-both-{turn}-", pods, cluster.fractional))
             async with _deciding(api, "steady-", schedulers.loop(layout, account), cluster.fractional):
-                waits = await _steady(api, "steady-", steady)
+                waits = await _steady(api, "steady-", steady, cluster.fractional)
+            async with _deciding(api, "steady-plain-", schedulers.stock(layout), _plain):
+                stock_waits = await _steady(api, "steady-plain-", steady, _plain)
     return [
         *_rows(nodes, pods, [each.bound for each in ours], stock, extended),
         _component_row(nodes, pods, ours, beside),
-        _steady_row(nodes, waits),
+        _steady_row(nodes, waits, stock_waits),
     ]
 
 
@@ -92,13 +94,13 @@ async def _flood(api: Api, prefix: str, pods: int, make: _MakePod) -> Bound:
         return await seen
 
 
-async def _steady(api: Api, prefix: str, pods: int) -> list[float]:
+async def _steady(api: Api, prefix: str, pods: int, make: _MakePod) -> list[float]:
     """Create pods at a fixed rate; return the seconds from each request until the pod has its node."""
     requested: dict[str, float] = {}
 
     async def one(name: str) -> None:
         requested[name] = time.perf_counter()
-        await api.create(PODS, cluster.fractional(name), namespace=cluster.NAMESPACE)
+        await api.create(PODS, make(name), namespace=cluster.NAMESPACE)
 
     async with watching.bound(api, prefix, pods) as seen:
         await _on_a_clock((one(f"{prefix}{number}") for number in range(pods)), a_second=_A_SECOND)
@@ -122,10 +124,12 @@ def _rows(
 ) -> Iterator[tuple[Row, Sample]]:
     floor = median(each.rate for each in stock)
     fleet = f"{pods:,} pods on {nodes:,} nodes, half full"
-    for what, bounds, least in (
-        (f"end to end, created while scheduling, loop mode, {fleet}", ours, _OF_STOCK),
-        (f"end to end, created while scheduling, extender mode, {fleet}", extended, _EXTENDER_OF_STOCK),
-    ):
+    for what, bounds, least, target in (
+        (f"end to end, created while scheduling, loop mode, {fleet}", ours, _OF_STOCK * floor,
+         f"≥ {_OF_STOCK:g} × kube-scheduler"),
+        (f"end to end, created while scheduling, extender mode, {fleet}", extended, _EXTENDER_A_SECOND,
+         f"≥ {_EXTENDER_A_SECOND} pods/s"),
+    ):  # fmt: skip
         rate = median(each.rate for each in bounds)
         yield (
             Row(
@@ -133,8 +137,8 @@ def _rows(
                 what,
                 f"{rate:.0f} pods/s, {rate / floor:.2f} × kube-scheduler",
                 f"kube-scheduler {floor:.0f}/s",
-                f"≥ {least:g} × kube-scheduler",
-                rate >= least * floor,
+                target,
+                rate >= least,
             ),
             _sample(what, bounds),
         )
@@ -160,11 +164,13 @@ def _component_row(nodes: int, pods: int, ours: list[_Turn], beside: list[_Turn]
     )
 
 
-def _steady_row(nodes: int, waits: list[float]) -> tuple[Row, Sample]:
+def _steady_row(nodes: int, waits: list[float], stock: list[float]) -> tuple[Row, Sample]:
     what = f"create-to-bound at {_A_SECOND} pods/s, {len(waits):,} pods on {nodes:,} nodes, half full"
-    worst = percentile(waits, 99) * 1e3
-    figure = f"p50 {percentile(waits, 50) * 1e3:.0f} ms, p99 {worst:.0f} ms"
-    return Row(NAME, what, figure, "", f"p99 ≤ {_P99_MS:g} ms", worst <= _P99_MS), Sample(NAME, what, waits)
+    ratio = percentile(waits, 99) / percentile(stock, 99)
+    figure = f"{milliseconds(waits)}, p99 {ratio:.2f} × kube-scheduler's"
+    target = f"p99 ≤ {_P99_OF_STOCK:g} × kube-scheduler's"
+    row = Row(NAME, what, figure, f"kube-scheduler {milliseconds(stock)}", target, ratio <= _P99_OF_STOCK)
+    return row, Sample(NAME, what, waits)
 
 
 def _sample(what: str, bounds: list[Bound]) -> Sample:

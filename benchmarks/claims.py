@@ -35,6 +35,8 @@ _CLAIMS: Final[Mapping[str, ClaimDevices]] = {
     EIGHT: ClaimDevices(fleets.CARDS),
 }
 """The claim that all pods of a kind name; each of them gets cards of its own."""
+_LEAST: Final[Mapping[str, float]] = {ONE: 0.7, EIGHT: 0.35}
+"""The least rate of a kind, as a part of that of pods without claims."""
 _LEASE_SECONDS: Final = 60
 
 
@@ -139,7 +141,10 @@ def rates(sizes: Sizes, turns: Sequence[Mapping[str, Bound]]) -> Iterator[tuple[
         what = f"end to end, loop mode, {text}, {sizes.count(kind):,} pods created beforehand, {fleet}"
         cards = f", {rate * _CLAIMS[kind].count:.0f} cards/s" if _CLAIMS[kind].count > 1 else ""
         figure = f"{rate:.0f} pods/s{cards}, {ratio:.2f} × without claims"
-        yield Row(NAME, what, figure, f"without claims {plain:.0f}/s"), _sample(what, turns, kind)
+        target, passed = (
+            (f"≥ {_LEAST[kind]:g} × without claims", ratio >= _LEAST[kind]) if kind in _LEAST else ("", None)
+        )
+        yield Row(NAME, what, figure, f"without claims {plain:.0f}/s", target, passed), _sample(what, turns, kind)
     what = f"end to end, loop mode, pods without claims, {sizes.count(PLAIN):,} created beforehand, {fleet}"
     figures = ", ".join(f"{turn[PLAIN].rate:.0f}" for turn in turns)
     yield Row(NAME, what, f"{figures} pods/s"), _sample(what, turns, PLAIN)

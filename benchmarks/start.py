@@ -21,7 +21,7 @@ from lab import health, wait
 from lab.layout import Port
 
 NAME = "start"
-_READY_S, _RSS_MB, _IDLE_PERCENT, _CONDITION_S = 15.0, 400, 3.0, 1.0
+_READY_S, _RSS_MB, _IDLE_PERCENT, _CONDITION_S = 8.0, 400, 3.0, 1.0
 _PATIENCE_S = 300.0
 _PODS = 10
 

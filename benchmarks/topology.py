@@ -121,7 +121,7 @@ def _row(
     if target is None:
         return Row(NAME, what, figure, reference), Sample(NAME, what, list(seconds))
     most, measured = target
-    row = Row(NAME, what, figure, reference, f"! ≤ {most:g} µs", measured * 1e6 <= most)
+    row = Row(NAME, what, figure, reference, f"≤ {most:g} µs", measured * 1e6 <= most)
     return row, Sample(NAME, what, list(seconds))
 
 
