@@ -15,6 +15,7 @@ from benchmarks import (
     cost,
     creation,
     decision,
+    everything,
     filtering,
     gangs,
     growth,
@@ -61,6 +62,7 @@ _ALL = (
     queues,
     preemption,
     gangs,
+    everything,
     page,
 )
 _BENCHMARKS = {each.NAME: each.run for each in _ALL}

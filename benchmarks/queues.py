@@ -28,7 +28,8 @@ from scheduler.state.cluster_state import ClusterState
 NAME = "queue"
 _LARGE_MIB: Final = 41_000
 """A card takes one of these pods."""
-_CREATED: Final = "2026-01-01T00:00:00Z"
+CREATED: Final = "2026-01-01T00:00:00Z"
+"""When all objects were created."""
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ FULL: Final = Sizes(nodes=5_000, pods=10_000, queues=1_000, shapes=50, decisions
 _SMOKE: Final = Sizes(nodes=20, pods=100, queues=10, shapes=5, decisions=20, sweeps=5)
 
 
-class _Scheduler:
+class Scheduler:
     """The queue, the state and the cycle of a scheduler, without an API server."""
 
     def __init__(self, sizes: Sizes, *, queues: int, tiers: int = 1) -> None:
@@ -77,7 +78,7 @@ class _Scheduler:
             self.state.fair_share.touch(fleets.node(number))
         for number in range(queues):
             spec = QueueSpec(weight=1 + number % 7, priority=number % tiers, namespace_selector=LabelSelector())
-            self.state.limits.set_queue(GpuQueue(QueueMeta(name=f"queue-{number}", creation_timestamp=_CREATED), spec))
+            self.state.limits.set_queue(GpuQueue(QueueMeta(name=f"queue-{number}", creation_timestamp=CREATED), spec))
 
     def fill(self) -> None:
         """Place another pod on each card."""
@@ -127,15 +128,15 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 
 async def _order(sizes: Sizes) -> list[tuple[Row, Sample]]:
     """Measure pops, and decisions with and without GpuQueues in turns."""
-    shared, plain = _Scheduler(sizes, queues=sizes.queues), _Scheduler(sizes, queues=0)
+    shared, plain = Scheduler(sizes, queues=sizes.queues), Scheduler(sizes, queues=0)
     pops: dict[bool, list[float]] = {True: [], False: []}
     decisions: dict[bool, list[float]] = {True: [], False: []}
     for each in (shared, plain):
-        _add(each, sizes)
+        add_pods(each, sizes)
     for number in range(sizes.decisions):
         for is_shared in (True, False) if number % 2 else (False, True):
             scheduler = shared if is_shared else plain
-            popped, decided = await _one(scheduler)
+            popped, decided = await one(scheduler)
             if number >= sizes.decisions // 10:
                 pops[is_shared].append(popped)
                 decisions[is_shared].append(decided)
@@ -150,7 +151,7 @@ async def _order(sizes: Sizes) -> list[tuple[Row, Sample]]:
     ]  # fmt: skip
 
 
-async def _one(scheduler: _Scheduler) -> tuple[float, float]:
+async def one(scheduler: Scheduler) -> tuple[float, float]:
     """Schedule the next pod, which fits; return the seconds for the order, and for the decision."""
     begin = time.perf_counter()
     entry = await scheduler.queue.pop()
@@ -170,9 +171,9 @@ async def _one(scheduler: _Scheduler) -> tuple[float, float]:
 
 async def _sweeps(sizes: Sizes) -> list[tuple[Row, Sample]]:
     """Measure what follows when a card of a full fleet is freed."""
-    scheduler = _Scheduler(sizes, queues=sizes.queues)
+    scheduler = Scheduler(sizes, queues=sizes.queues)
     scheduler.fill()
-    _add(scheduler, sizes, memory=_LARGE_MIB)
+    add_pods(scheduler, sizes, memory=_LARGE_MIB)
     scheduler.settle()
     wakes, sweeps = [], []
     for number in range(min(sizes.sweeps, sizes.nodes)):
@@ -196,13 +197,13 @@ async def _sweeps(sizes: Sizes) -> list[tuple[Row, Sample]]:
 
 async def _tiers(sizes: Sizes) -> list[tuple[Row, Sample]]:
     """Measure pops while queues are in two tiers, of which the higher has all that it needs."""
-    scheduler = _Scheduler(sizes, queues=sizes.queues, tiers=2)
-    _add(scheduler, sizes)
-    pops = [(await _one(scheduler))[0] for _ in range(sizes.decisions)]
+    scheduler = Scheduler(sizes, queues=sizes.queues, tiers=2)
+    add_pods(scheduler, sizes)
+    pops = [(await one(scheduler))[0] for _ in range(sizes.decisions)]
     subject = f"{sizes.pods:,} waiting pods, {sizes.queues:,} queues in two tiers, {sizes.shapes} shapes"
-    full = _Scheduler(sizes, queues=sizes.queues, tiers=2)
+    full = Scheduler(sizes, queues=sizes.queues, tiers=2)
     full.fill()
-    _add(full, sizes, memory=_LARGE_MIB)
+    add_pods(full, sizes, memory=_LARGE_MIB)
     full.settle()
     sweeps = []
     for number in range(min(sizes.sweeps, sizes.nodes)):
@@ -224,7 +225,7 @@ async def _tiers(sizes: Sizes) -> list[tuple[Row, Sample]]:
 
 async def _different(sizes: Sizes) -> list[tuple[Row, Sample]]:
     """Measure decisions of pods that fit, with and without many waiting pods of which no two are equal."""
-    alone, beside = _Scheduler(sizes, queues=sizes.queues), _Scheduler(sizes, queues=sizes.queues)
+    alone, beside = Scheduler(sizes, queues=sizes.queues), Scheduler(sizes, queues=sizes.queues)
     reasons = frozenset({"CardInsufficientMemory"})
     for number in range(sizes.pods):
         beside.state.set_pod(_pod(f"different-{number}", number % sizes.queues, fleets.MEMORY_MIB + 1 + number))
@@ -233,10 +234,10 @@ async def _different(sizes: Sizes) -> list[tuple[Row, Sample]]:
         beside.queue.add_unschedulable(entry, Rejected("full", reasons, kind=entry.pod.uid.encode()))
     seconds: dict[bool, list[float]] = {True: [], False: []}
     for each in (alone, beside):
-        _add(each, sizes)
+        add_pods(each, sizes)
     for number in range(sizes.decisions):
         for is_alone in (True, False) if number % 2 else (False, True):
-            popped, decided = await _one(alone if is_alone else beside)
+            popped, decided = await one(alone if is_alone else beside)
             if number >= sizes.decisions // 10:
                 seconds[is_alone].append(popped + decided)
     ratio = percentile(seconds[False], 50) / percentile(seconds[True], 50)
@@ -255,7 +256,7 @@ def _row(
     return Row(NAME, what, figure, reference, target, passed), Sample(NAME, what, list(seconds))
 
 
-def _add(scheduler: _Scheduler, sizes: Sizes, *, memory: int = 2_000) -> None:
+def add_pods(scheduler: Scheduler, sizes: Sizes, *, memory: int = 2_000) -> None:
     """Create the pods that wait; neighbours differ in their queues and in their shapes."""
     for number in range(sizes.pods):
         shape = (number + number // sizes.queues) % sizes.shapes
@@ -265,6 +266,10 @@ def _add(scheduler: _Scheduler, sizes: Sizes, *, memory: int = 2_000) -> None:
 
 
 def _pod(name: str, queue: int, memory: int, *, names_queue: bool = True) -> Pod:
+    return msgspec.convert(pod_body(name, queue, memory, names_queue=names_queue), Pod)
+
+
+def pod_body(name: str, queue: int, memory: int, *, names_queue: bool = True) -> dict[str, Any]:
     """Return a pod of a namespace of the queue, which it names or not."""
     amounts = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(memory), "nvidia.com/gpucores": "1"}
     containers = [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]
@@ -272,10 +277,10 @@ def _pod(name: str, queue: int, memory: int, *, names_queue: bool = True) -> Pod
         "name": name,
         "namespace": f"team-{queue}",
         "uid": name,
-        "creationTimestamp": _CREATED,
+        "creationTimestamp": CREATED,
         "labels": {names.QUEUE: f"queue-{queue}"} if names_queue else {},
     }
-    return msgspec.convert({"metadata": meta, "spec": {"schedulerName": "tranche", "containers": containers}}, Pod)
+    return {"metadata": meta, "spec": {"schedulerName": "tranche", "containers": containers}}
 
 
 def _node(name: str) -> dict[str, Any]:
