@@ -5,9 +5,8 @@ kube-scheduler that places plain pods, with one that calls the extender, and wit
 claims of other drivers, which has no pods.
 """
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
@@ -103,16 +102,8 @@ async def _steady(api: Api, prefix: str, pods: int, make: _MakePod) -> list[floa
         await api.create(PODS, make(name), namespace=cluster.NAMESPACE)
 
     async with watching.bound(api, prefix, pods) as seen:
-        await _on_a_clock((one(f"{prefix}{number}") for number in range(pods)), a_second=_A_SECOND)
+        await cluster.on_a_clock((one(f"{prefix}{number}") for number in range(pods)), a_second=_A_SECOND)
         return [at - requested[name] for name, at in (await seen).at.items()]
-
-
-async def _on_a_clock(work: Iterator[Coroutine[Any, Any, None]], *, a_second: int) -> None:
-    begin = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        for number, each in enumerate(work):
-            await asyncio.sleep(begin + number / a_second - time.perf_counter())
-            group.create_task(each)
 
 
 def _plain(name: str) -> dict[str, Any]:

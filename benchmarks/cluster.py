@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -133,6 +134,15 @@ async def at_once(work: Iterable[Coroutine[Any, Any, object]], *, limit: int = _
             await each
 
     await asyncio.gather(*(some() for _ in range(limit)))
+
+
+async def on_a_clock(work: Iterable[Coroutine[Any, Any, None]], *, a_second: int) -> None:
+    """Start coroutines at a steady rate; return when all have ended."""
+    begin = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for number, each in enumerate(work):
+            await asyncio.sleep(begin + number / a_second - time.perf_counter())
+            group.create_task(each)
 
 
 async def settle(api: Api, layout: Layout, *, nodes: int, pods: int = HALF) -> list[str]:
