@@ -29,15 +29,15 @@ def shares_card(containers: Sequence[ContainerRequest]) -> bool:
     return containers[0].memory_mib is not None or containers[0].memory_percent < 100
 
 
-def parts_of(ledger: Ledger, row: int) -> list[int]:
+def parts_of(ledger: Ledger, row: int) -> tuple[int, ...]:
     """Return the free part of each card of the node of a row in use."""
     facts, (used_mib, used_cores, *_) = ledger.facts(row), ledger.used_lists(row)
-    return [
+    return tuple(
         min((mib - mib_used) * WHOLE_CARD // max(mib, 1), cores - cores_used) if usable else NO_CARD
         for usable, mib, mib_used, cores, cores_used in zip(
             facts.usable, facts.total[MEMORY], used_mib, facts.total[CORES], used_cores, strict=True
         )
-    ]
+    )
 
 
 def size(mib: Any, mean_mib: Any, cores: Any, most: Any) -> Any:

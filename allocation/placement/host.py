@@ -66,7 +66,7 @@ class Host(NamedTuple):
     free: float
     stranded: float
     price: float
-    parts: list[int]
+    parts: tuple[int, ...]
 
 
 CPU: Final = Host._fields.index("cpu")

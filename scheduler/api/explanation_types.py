@@ -60,7 +60,7 @@ class CardExplanation(msgspec.Struct, frozen=True, rename=json_name):
     tflops: Amount = Amount(None, 0)
 
 
-class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name):
+class NodeExplanation(msgspec.Struct, frozen=True, rename=json_name, gc=False):
     """One node.
 
     Attributes:

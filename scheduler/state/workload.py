@@ -66,7 +66,7 @@ class _Requested(msgspec.Struct, frozen=True):
     accepted: frozenset[str] | None
 
 
-class _Has(msgspec.Struct, frozen=True):
+class _Has(msgspec.Struct, frozen=True, gc=False):
     """What a node with cards has: millicores and bytes, and the model and the millicards of each card."""
 
     cpu: int
