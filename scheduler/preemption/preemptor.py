@@ -213,7 +213,7 @@ class Preemptor:
         for each in nominations if not evicted else ():
             if any(victim.reclaimed_for is not None for victim in each.victims):
                 reclaims.forget(each.pod)
-        if outcome is not EvictionOutcome.EVICTED and nominee in tuple(self._nominees):
+        if outcome is not EvictionOutcome.EVICTED:
             await self._give_up(nominee)
 
     def _evicted(self, nominee: Nominee) -> None:
@@ -242,12 +242,19 @@ class Preemptor:
             await self._give_up(nominee)
 
     async def _give_up(self, nominee: Nominee) -> None:
-        """End a nomination without success."""
-        self._nominees.remove(nominee)
-        self._attempts.failed(nominee.first)
-        for pod, hold in zip(nominee.pods, nominee.holds, strict=True):
-            if self._hold_of(pod) is hold:
-                self.chooser.state.release_hold(pod.uid)
+        """End a nomination without success, unless it has ended.
+
+        While others choose, some of its holds are missing for moments. They would come back without a nominee, and
+        nobody would end them.
+        """
+        async with self.chooser.state.turn:
+            if nominee not in tuple(self._nominees):
+                return
+            self._nominees.remove(nominee)
+            self._attempts.failed(nominee.first)
+            for pod, hold in zip(nominee.pods, nominee.holds, strict=True):
+                if self._hold_of(pod) is hold:
+                    self.chooser.state.release_hold(pod.uid)
         for pod, hold in zip(nominee.pods, nominee.holds, strict=True):
             await self._evictor.clear_nomination(pod, hold.node)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -289,6 +290,36 @@ async def test_a_refused_eviction_releases_the_holds_of_all() -> None:
     made.clock.now += 1
     await made.look()
     assert len(made.evictor.evicted) == 2
+
+
+async def test_a_hold_that_others_lift_while_its_eviction_is_refused_ends_with_its_nominee() -> None:
+    """Whoever chooses in several steps puts back what was held; the preemptor waits for that, and releases it."""
+    made = scene("a", "b")
+    made.run("on-a@a", "on-b@b")
+    made.evictor.refuses = True
+    pods = gang(2)
+    choosing: list[asyncio.Task[None]] = []
+
+    async def lift() -> None:
+        await made.state.turn.acquire()
+        lifted = [(each, made.state.holds.of(each.uid)) for each in pods]
+        for each, _ in lifted:
+            made.state.release_hold(each.uid)
+        choosing.append(asyncio.create_task(put_back(lifted)))
+
+    async def put_back(lifted: list[tuple[Any, Hold | None]]) -> None:
+        await rest()
+        for each, hold in lifted:
+            assert hold is not None
+            made.state.holds.add(hold, each)
+        made.state.turn.release()
+
+    made.evictor.while_evicting = lift
+    made.driver.add(*pods)
+    await made.look()
+    await asyncio.gather(*choosing)
+    await rest()
+    assert holds(made) == {}
 
 
 @pytest.mark.parametrize("what", ["deleted", "late", "taken"])
