@@ -120,9 +120,9 @@ class Informers:
 
     def feed_expander(self, expander: Expander) -> None:
         """Show `expander` the pods by which it asks for nodes, and notify it of nodes, which the state counts first."""
-        self.pods.add_handlers(on_upsert=expander.set_pod, on_delete=expander.drop_pod)
-        self.nodes.add_handlers(on_upsert=expander.set_node, on_delete=lambda _: None)
-        self.statuses.add_handlers(on_upsert=expander.set_node, on_delete=lambda _: None)
+        self.pods.add_handlers(on_upsert=expander.placeholders.set_pod, on_delete=expander.placeholders.drop_pod)
+        self.nodes.add_handlers(on_upsert=expander.placeholders.set_node, on_delete=lambda _: None)
+        self.statuses.add_handlers(on_upsert=expander.placeholders.set_node, on_delete=lambda _: None)
 
     def feed_resizer(self, resizer: Resizer) -> None:
         """Notify `resizer` of changes of pods, which the state counts first."""

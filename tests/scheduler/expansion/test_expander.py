@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pytest
 
 from allocation.names import PLACEHOLDER, SYSTEM_NAMESPACE
 from allocation.reasons import NodeReason
 from cluster.events import Recorder
 from scheduler.expander_settings import ExpanderSettings
+from scheduler.expansion import placeholders
 from scheduler.expansion.expander import Expander
 from scheduler.metrics.instruments import Metrics
 from scheduler.objects import Pod
@@ -22,7 +25,7 @@ from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.memory_api import MemoryApi, refusing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import AsyncIterator, Collection
 
 CREATED = 1767225600.0
 """When the objects of the API server in memory are created."""
@@ -51,11 +54,12 @@ class Cluster:
         self.now += seconds
         await self.driver.settle()
         await self.expander.look()
+        await self.expander.placeholders.delete_ended()
         there = {each["metadata"]["name"] for each in self.api.all("pods")}
-        for name in self.expander._shown.keys() - there:
-            self.expander.drop_pod(self.expander._shown[name])
+        for name in self.expander.placeholders._shown.keys() - there:
+            self.expander.placeholders.drop_pod(self.expander.placeholders._shown[name])
         for each in self.api.all("pods"):
-            self.expander.set_pod(msgspec.convert(each, Pod))
+            self.expander.placeholders.set_pod(msgspec.convert(each, Pod))
         await self.driver.settle()
         return there
 
@@ -68,7 +72,9 @@ class Cluster:
     def place(self, name: str, group: str) -> None:
         """Create a placeholder, as an earlier leader has."""
         metadata = {"name": name, "namespace": SYSTEM_NAMESPACE, "labels": {PLACEHOLDER: group}}
-        self.expander.set_pod(msgspec.convert(self.api.put("pods", {"metadata": metadata, "spec": {}}), Pod))
+        self.expander.placeholders.set_pod(
+            msgspec.convert(self.api.put("pods", {"metadata": metadata, "spec": {}}), Pod)
+        )
 
     def come(self, name: str) -> None:
         """Let a node of the group come, with an agent."""
@@ -76,9 +82,26 @@ class Cluster:
         created = "2026-01-01T00:00:00Z"
         made, report = node(name, metadata={"name": name, "labels": labels, "creationTimestamp": created}), status(name)
         self.driver.state.set_node(made)
-        self.expander.set_node(made)
+        self.expander.placeholders.set_node(made)
         self.driver.state.agent_reports.set(report)
-        self.expander.set_node(report)
+        self.expander.placeholders.set_node(report)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the expander for the block."""
+        task = asyncio.create_task(self.expander.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def until_nothing_is_asked(self) -> None:
+        """Wait until there is no placeholder."""
+        for _ in range(300):
+            if not self.api.all("pods"):
+                return
+            await asyncio.sleep(0.01)
+        pytest.fail("a node is still asked for after 3 seconds")
 
     def ended(self, outcome: str) -> float:
         """Return how many requests have ended so."""
@@ -217,7 +240,7 @@ async def test_node_opens_when_somebody_else_deletes_the_request_for_it() -> Non
     (name,) = await cluster.until_asked()
     cluster.come("n1")
     cluster.api.remove("pods", name, SYSTEM_NAMESPACE)
-    cluster.expander.drop_pod(cluster.expander._shown[name])
+    cluster.expander.placeholders.drop_pod(cluster.expander.placeholders._shown[name])
     await cluster.driver.settle()
     assert (len(cluster.driver.running), await cluster.look()) == (1, set())
 
@@ -227,18 +250,38 @@ async def test_request_ends_as_its_node_comes_between_two_looks() -> None:
     cluster = Cluster()
     cluster.driver.add(whole("p"))
     assert len(await cluster.until_asked()) == 1
-    looking = asyncio.create_task(cluster.expander.run())
-    try:
+    async with cluster.running():
         await asyncio.sleep(0.1)
         cluster.come("n1")
-        for _ in range(300):
-            if not cluster.api.all("pods"):
-                break
-            await asyncio.sleep(0.01)
+        await cluster.until_nothing_is_asked()
         assert not cluster.driver.state.closed_nodes.now()
-    finally:
-        looking.cancel()
-    assert (cluster.api.all("pods"), cluster.ended("answered")) == ([], 1)
+    assert cluster.ended("answered") == 1
+
+
+async def test_request_ends_as_its_node_comes_while_it_is_decided_about_pods() -> None:
+    """Decisions about many pods take seconds, in which the node would be closed."""
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    assert len(await cluster.until_asked()) == 1
+    async with cluster.driver.state.turn, cluster.running():
+        await asyncio.sleep(0.1)
+        cluster.come("n1")
+        await cluster.until_nothing_is_asked()
+
+
+async def test_request_that_could_not_be_deleted_is_deleted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nothing else happens."""
+    monkeypatch.setattr(placeholders, "_RETRY_SECONDS", 0.01)
+    cluster = Cluster()
+    cluster.driver.add(whole("p"))
+    assert len(await cluster.until_asked()) == 1
+    cluster.api.on_write = refusing("/pods/")
+    async with cluster.running():
+        cluster.come("n1")
+        await asyncio.sleep(0.1)
+        assert len(cluster.api.all("pods")) == 1
+        cluster.api.on_write = lambda _method, _path: None
+        await cluster.until_nothing_is_asked()
 
 
 async def test_request_ends_whose_node_came_before_a_new_leader_saw_it() -> None:
