@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-dra gpu-test test-quick test-again test-random test-deep test-durations mutation mutation-changed screenshots check format fuzz bench bench-packing chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
+.PHONY: help demo test test-dra gpu-test test-quick test-again test-random test-deep test-durations mutation mutation-changed screenshots check format fuzz bench bench-judge bench-packing chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -77,6 +77,9 @@ fuzz: $(INSTALLED)  ## Feed hostile input to everything that parses input (SECON
 
 bench: $(INSTALLED)  ## Measure everything; compare with the targets, write raw figures to benchmarks/raw/.
 	@$(BIN)/python -m benchmarks
+
+bench-judge: $(INSTALLED)  ## Judge in a minute whether decisions have become slower, on any machine; CI runs this.
+	@$(BIN)/python -m benchmarks.judge
 
 bench-%: $(INSTALLED)  ## Run one benchmark, for example `make bench-admission`.
 	@$(BIN)/python -m benchmarks $*

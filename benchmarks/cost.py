@@ -122,7 +122,7 @@ class _Meter:
         self._pods = pods
 
     async def turn(self, prefix: str, running: Callable[[], AbstractContextManager[int]]) -> _Turn:
-        """Have a scheduler, which `running` starts, place pods that arrive, and then a new one pods that wait."""
+        """Measure a scheduler, which `running` starts, with pods that arrive, and a new one with pods that wait."""
         with running() as scheduler:
             await self._placed(await self._create(f"{prefix}-first", 1), 1)
             async with self._metered(scheduler) as costs:
@@ -147,7 +147,7 @@ class _Meter:
         return before
 
     async def _placed(self, before: int, pods: int) -> None:
-        """Wait until so many pods have been placed, each with an event."""
+        """Wait until `pods` have been placed, each with an event."""
 
         async def have_events() -> bool:
             return await self._events() >= before + pods

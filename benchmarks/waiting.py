@@ -7,7 +7,7 @@ _INTERVAL_S = 0.02
 
 
 async def until(holds: Callable[[], Awaitable[bool]], *, what: str, seconds: float, every: float = _INTERVAL_S) -> None:
-    """Poll `every` so many seconds until the condition holds; end the benchmark with an error after `seconds`."""
+    """Poll, `every` seconds, until the condition holds; end the benchmark with an error after `seconds`."""
     try:
         async with asyncio.timeout(seconds):
             while not await holds():  # noqa: ASYNC110 -- the API server has no event for it

@@ -245,7 +245,7 @@ class Preemptor:
         """End a nomination without success, unless it has ended.
 
         While others choose, some of its holds are missing for moments. They would come back without a nominee, and
-        nobody would end them.
+        would never end.
         """
         async with self.chooser.state.turn:
             if nominee not in tuple(self._nominees):

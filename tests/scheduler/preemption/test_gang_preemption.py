@@ -293,7 +293,7 @@ async def test_a_refused_eviction_releases_the_holds_of_all() -> None:
 
 
 async def test_a_hold_that_others_lift_while_its_eviction_is_refused_ends_with_its_nominee() -> None:
-    """Whoever chooses in several steps puts back what was held; the preemptor waits for that, and releases it."""
+    """A choice in several steps puts back what was held; the preemptor waits for that, and releases it."""
     made = scene("a", "b")
     made.run("on-a@a", "on-b@b")
     made.evictor.refuses = True
