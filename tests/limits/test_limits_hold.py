@@ -141,6 +141,22 @@ def test_a_process_that_changes_its_own_environment(
     node.remove("c")
 
 
+@pytest.mark.parametrize(
+    ("isolation", "visible", "mib"),
+    [(Isolation.CUDA, C, [3000]), (Isolation.MPS, C, [8000]), (Isolation.HAMI_CORE, "1", [3000])],
+)
+def test_a_process_that_makes_one_of_its_cards_visible(
+    node: Node, isolation: Isolation, visible: str, mib: list[int]
+) -> None:
+    """As launchers do for their workers: MPS then drops all limits, because its variable names a card that is missing.
+
+    HAMi-core numbers the cards anew, so the worker has the limit of the first one.
+    """
+    container = start(node, "c", isolation, injected(isolation, *UNEQUAL[::-1]))
+    assert container.run(CUDA_VISIBLE_DEVICES=visible).mib == mib
+    node.remove("c")
+
+
 @pytest.mark.parametrize("isolation", [*SHARED, Isolation.NONE])
 def test_a_container_without_its_allocation_gets_nothing(node: Node, isolation: Isolation) -> None:
     """An annotation that is missing is an empty variable: the toolkit fails, or CUDA shows no card."""
