@@ -2,7 +2,7 @@
 
 Its operator says so by a condition of each Node that its GpuFractioningConfig selects: True while its plugin of the
 container runtime and its daemon of MPS are ready there, False while one is not, and Unknown once the operator itself
-ends, because nobody renews the condition then (its README and CHANGELOG). KAI-Scheduler asks for True as well.
+ends, which alone renews the condition (its README and CHANGELOG). KAI-Scheduler asks for True as well.
 """
 
 from collections.abc import Iterable

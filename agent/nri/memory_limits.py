@@ -1,7 +1,7 @@
 """Keeps the driver's limits of the containers on this node: set before a container runs, and with each resize.
 
-The driver keeps a limit for as long as the control group exists, so a restart of the agent leaves it in force, and the
-end of a container leaves nothing.
+The driver keeps a limit for as long as the control group exists: a restart of the agent leaves it in force, and the end
+of a container ends it. (What may stay of a request: `agent.nvml.memory_limits`.)
 """
 
 import asyncio

@@ -6,8 +6,8 @@
  *
  * As the driver, it obeys CUDA_VISIBLE_DEVICES, by indexes or UUIDs up to the first that is not there. A process is a
  * client of MPS if the socket or pipe `control` exists in CUDA_MPS_PIPE_DIRECTORY; each client is limited by itself, by
- * CUDA_MPS_PINNED_DEVICE_MEM_LIMIT and the ordinals that CUDA shows, of which none may be missing, and sees as many multiprocessors as
- * CUDA_MPS_ACTIVE_THREAD_PERCENTAGE leaves it. */
+ * CUDA_MPS_PINNED_DEVICE_MEM_LIMIT and the ordinals that CUDA shows, none of which may be missing, and sees as many
+ * multiprocessors as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE leaves it. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
