@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from agent.nri.enforcement import COUNTS, LIBRARY, PIPES, PRELOAD, SHARED_MEMORY
@@ -24,9 +25,9 @@ from agent.nvml.nvml import NvmlError
 from agent.settings import AgentSettings
 from allocation.isolation import Isolation
 from allocation.names import ISOLATION
-from lab import cgroups, fleet
+from lab import cgroups, fleet, wait
 from tests.cuda.programs import Programs, build
-from tests.system.conftest import Namespace, pod
+from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import agents_plugin, nvidia_software
 from tests.system.test_delivery import delivery, failure, running
 from tests.system.test_isolation import offered
@@ -101,6 +102,84 @@ def limited(layout: Layout, isolation: Isolation, name: str = "limited") -> dict
     card = fleet.card(layout.node_name, 0)
     made["metadata"]["annotations"] = {ISOLATION: isolation.value, "nvidia.com/use-gpuuuid": card}
     return made
+
+
+class Driver:
+    """The driver's limits as the agent sets them, for the stub of its library: it knows a control group by a name.
+
+    Attributes:
+        starts: the pod whose container starts now; the agent names its control group.
+        cgroups: the control groups that were limited.
+    """
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._counts = Path(settings.mps_pipe_directory).with_name("counts")
+        self.starts = ""
+        self.cgroups: set[Path] = set()
+
+    def apply(self, cgroup: str, limits: Mapping[str, Limit]) -> None:
+        """Limit the container that starts."""
+        self.cgroups.add(Path(cgroup).relative_to(cgroups.MOUNT))
+        (limit,) = limits.values()
+        (self._counts / f"limit.{self.starts}").write_text(str(limit.limit))
+
+    def is_rid_of_all(self) -> bool:
+        """Whether no control group is left, with which its limit ends."""
+        roots = [cgroups.MOUNT, *cgroups.MOUNT.iterdir()]
+        return not any((root / cgroup).exists() for root in roots for cgroup in self.cgroups)
+
+
+@pytest.fixture
+def daemon(settings: AgentSettings) -> Iterator[None]:
+    """A control daemon of MPS, at the pipes of the node."""
+    with socket.socket(socket.AF_UNIX) as control:
+        control.bind(f"{settings.mps_pipe_directory}/control")
+        control.listen()
+        yield
+
+
+def until_it_ends(made: dict[str, Any], mib: int) -> dict[str, Any]:
+    """Return the pod with this much memory; its container ends when a file exists, and the stub has a name for it."""
+    (container,) = made["spec"]["containers"]
+    container["command"] = ["sh", "-c", "while [ ! -e /end ]; do sleep 0.1; done"]
+    container["env"] = [{"name": "STUB_CGROUP", "value": made["metadata"]["name"]}]
+    container["resources"]["limits"]["nvidia.com/gpumem"] = mib
+    return made
+
+
+@pytest.mark.parametrize("isolation", [Isolation.HAMI_CORE, Isolation.MPS, Isolation.CUDA])
+def test_two_containers_of_a_card_keep_to_their_limits_to_their_end(
+    tranche_node: Layout, namespace: Namespace, settings: AgentSettings, daemon: None, isolation: Isolation
+) -> None:
+    """Each is refused what is more than its own, also after a restart; nothing of them stays on the node."""
+    driver = Driver(settings)
+    limits = MemoryLimits(driver.apply) if isolation is Isolation.CUDA else None
+    chosen = msgspec.structs.replace(settings, memory_limits="agent") if limits is not None else settings
+    folder = Path(settings.mps_pipe_directory).parent
+    with (
+        offered(tranche_node, isolation),
+        delivery(tranche_node, agents_plugin.REGISTERED),
+        agents_plugin.running(tranche_node, chosen, limits),
+    ):
+        for name, mib in (("first", 3000), ("second", 5000)):
+            driver.starts = name
+            running(namespace, until_it_ends(limited(tranche_node, isolation, name), mib))
+        assert [allocated(namespace, name=name) for name in ("first", "second")] == ["3000", "5000"]
+        driver.starts = "first"
+        namespace.kubectl("exec", "first", "--", "touch", "/end")
+        wait.until(lambda: has_restarted(namespace, "first"), what="a restarted container", timeout_s=PATIENCE_S)
+        assert [allocated(namespace, name=name) for name in ("first", "second")] == ["3000", "5000"]
+        namespace.delete("pods", "first", "second", grace_s=1)
+        wait.until(driver.is_rid_of_all, what="the end of the control groups", timeout_s=PATIENCE_S)
+    kept = {"ld.so.preload", "empty"} if isolation is Isolation.HAMI_CORE else set()
+    left = {path.name for path in folder.rglob("*") if path.is_file()}
+    assert left - {"lock", "limit.first", "limit.second"} == kept, "apart from files of the stubs"
+
+
+def has_restarted(namespace: Namespace, name: str) -> bool:
+    """Whether another container of the pod runs."""
+    (status,) = namespace.pod(name)["status"]["containerStatuses"]
+    return bool(status["restartCount"] and status["ready"])
 
 
 def with_variables(namespace: Namespace, made: dict[str, Any], **variables: str) -> dict[str, Any]:
