@@ -59,7 +59,7 @@ def test_kai_gpu_fractioning_delivers_the_cards_and_limits_of_an_allocation(
 
     A pod waits until the component says that it is ready on the node, and again once it says that it is not.
     """
-    manifest = with_second_container(pod("both", node=tranche_node.node_name, gpu=2, gpumem=3000))
+    manifest = with_second_container(pod("both", node=tranche_node.node_name, gpu=2, gpumem=3000, gpucores=30))
     with fractioning(tranche_node) as say:
         namespace.create(manifest)
         assert "kai-gpu-fractioning does not say that it runs there" in namespace.unplaced("both")
@@ -72,7 +72,8 @@ def test_kai_gpu_fractioning_delivers_the_cards_and_limits_of_an_allocation(
         seen = exec_environment(namespace, "both")
         expected = environment.fraction_variables(bound["metadata"]["annotations"], "main")
         assert {name: seen.get(name) for name in expected} == expected
-        assert (expected["NVIDIA_GPU_MEMORY_REQUEST"], expected["NVIDIA_GPU_MEMORY_LIMIT"]) == ("3000", "3000")
+        limits = ("NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_LIMIT", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
+        assert [expected[name] for name in limits] == ["3000", "3000", "30"]
         say("False", "FractiondNotReady")
         namespace.create(pod("late", node=tranche_node.node_name, gpu=1, gpumem=3000))
         reason = namespace.unplaced("late")

@@ -132,7 +132,7 @@ async def test_corrected_delivery_retries_waiting_pods() -> None:
         assert await made.queue.pop() is entry
 
 
-@pytest.mark.parametrize(("mode", "longest"), [("nvidia-nri", 53), ("nvfractions", 34)])
+@pytest.mark.parametrize(("mode", "longest"), [("nvidia-nri", 53), ("nvfractions", 33)])
 def test_long_container_name_is_rejected_where_an_annotation_delivers(mode: Delivery, longest: int) -> None:
     """A key has 63 characters for it and more; other nodes take the pod, also after a cached ranking."""
     made = state("n1")

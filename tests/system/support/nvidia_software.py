@@ -61,10 +61,12 @@ def fractioning_plugin(annotations: Mapping[str, str], container: str) -> dict[s
         return {}
     request, limit = (quantity.parse(given[what] or given[other]) for what, other in (_AMOUNTS, _AMOUNTS[::-1]))
     devices = annotations.get(f"nvidia.com/container.{container}.gpus.devices", "").strip()
+    portion = annotations.get(f"nvidia.com/container.{container}.gpu-compute.portion", "")
     return {
         "NVIDIA_GPU_MEMORY_REQUEST": str(math.ceil(request / _MIB)),
         "NVIDIA_GPU_MEMORY_LIMIT": str(math.ceil(limit / _MIB)),
         **({VARIABLE: devices} if devices else {}),
+        **({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(round(float(portion) * 100))} if portion else {}),
     }
 
 
