@@ -92,6 +92,13 @@ def test_a_malformed_annotation_is_an_error(text: str) -> None:
         record.decode(text)
 
 
+def test_an_error_quotes_no_more_of_an_annotation_than_a_person_reads() -> None:
+    """It is logged wherever the pod is seen, and anybody may write the annotation where no policy is."""
+    with pytest.raises(MalformedRecordError, match="unknown field `xxx") as error:
+        record.decode(json.dumps({"x" * 100_000: 1}))
+    assert len(str(error.value)) < 500
+
+
 devices = st.tuples(uuids, int32, st.integers(0, 100))
 
 
