@@ -182,7 +182,7 @@ async def test_a_limit_that_failed_is_tried_again(
 
 
 async def test_a_problem_ends_with_its_container(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node starts containers for years; one that ends while the driver refuses it is no problem any more."""
+    """A node starts containers for years; one that ended while the driver refused it is not a problem."""
     monkeypatch.setattr(module, "_RETRY_SECONDS", 0.01)
     driver.error = "nvmlDeviceSetMemoryLimits_v1: Unknown Error"
     async with running(driver) as limits:
