@@ -48,7 +48,7 @@ def test_a_refusal_quotes_no_more_of_an_annotation_than_a_person_reads(changed: 
     """The kubelet writes it into the pod's status, and anybody may write the annotations where no policy is."""
     with pytest.raises(Refusal, match="its allocation cannot be read") as refusal:
         delivered("a/p", annotations() | changed, "main", [])
-    assert len(str(refusal.value)) == LONGEST
+    assert len(str(refusal.value)) <= LONGEST
 
 
 def test_nvidias_runtime_adds_nothing() -> None:
