@@ -6,7 +6,7 @@ log = logging.getLogger(__name__)
 
 
 class LogOnce:
-    """The last problem of each subject."""
+    """The present problem of each subject that has one."""
 
     def __init__(self) -> None:
         self._problems: dict[str, str] = {}
@@ -15,8 +15,13 @@ class LogOnce:
         """Log the `problem` of `subject` if it differs from the last one; an empty one means that it is solved."""
         if self._problems.get(subject, "") == problem:
             return
-        self._problems[subject] = problem
         if problem:
+            self._problems[subject] = problem
             log.warning("%s: %s", subject, problem)
         else:
+            del self._problems[subject]
             log.info("%s: recovered", subject)
+
+    def forget(self, subject: str) -> None:
+        """Forget a subject that is gone, with the problem that it had."""
+        self._problems.pop(subject, None)

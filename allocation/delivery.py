@@ -26,9 +26,9 @@ DEFAULT: Final[Delivery] = "cdi"
 BY_THE_AGENT: Final[frozenset[Delivery]] = frozenset({"nri", "device-plugin"})
 """The deliveries in which the agent alone gives containers their cards."""
 
-LONGEST_CONTAINER_NAME: Final[Mapping[Delivery, int]] = {"nvidia-nri": 53, "nvfractions": 34}
+LONGEST_CONTAINER_NAME: Final[Mapping[Delivery, int]] = {"nvidia-nri": 53, "nvfractions": 33}
 """By delivery by annotation: the name part of a key has 63 characters, of which `container.` takes ten, and
-`.gpu-memory.request` another 19."""
+`.gpu-compute.portion` another 20."""
 
 _FIRST_WITH_QUALIFIED_NAMES: Final = (1, 15)
 _LEGACY: Final = "legacy"

@@ -27,7 +27,8 @@ from scheduler.api.health import application
 from scheduler.api.token_reviews import TokenReviews
 from scheduler.extender.routes import PATHS, extender_routes
 from scheduler.metrics.instruments import Metrics
-from scheduler.objects import Node, NodeMeta, NodeStatus
+from scheduler.node_status import NodeStatus
+from scheduler.objects import Node, NodeMeta
 from scheduler.settings import SchedulerSettings
 from scheduler.state.cluster_state import ClusterState
 from scheduler.term_builder import build_term

@@ -31,7 +31,7 @@ _BY_PLUGIN: Final = "HAMi's device plugin loads HAMi-core, which enforces the li
 _BY_AGENT: Final[Mapping[str, str]] = {
     Isolation.HAMI_CORE: "HAMi-core enforces the limits, in each process, into which the node's agent loads it",
 }
-_BY_FRACTIONS: Final = "kai-gpu-fractioning enforces the memory of each container, and nothing its compute"
+_BY_FRACTIONS: Final = "kai-gpu-fractioning enforces the memory of each container, and newer versions its compute"
 _UNKNOWN: Final = "not known to this version of kubectl gpu"
 _ANNOTATION: Final = re.compile(r"metadata\.annotations\['(?P<key>[^']+)'\]")
 

@@ -15,6 +15,7 @@ from allocation.pod import Resources
 from allocation.quantity import Quantity
 from allocation.wire.resize_record import LONGEST_WISH
 from cluster.metadata import ObjectMeta, Reference
+from scheduler.node_status import NodeImage, NodeStatus, StatusWithImages
 from scheduler.pod_spec.limits import excess_of_labels
 from scheduler.pod_spec.spec import PREEMPTS, PodSpec
 
@@ -236,19 +237,6 @@ class NodeSpec(msgspec.Struct, gc=False):
     taints: tuple[Taint, ...] = ()
 
 
-class NodeStatus(msgspec.Struct, gc=False):
-    """The status of a node: its allocatable resources."""
-
-    allocatable: dict[str, str] = {}
-
-
-class NodeImage(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """An image that a node has, by all its names."""
-
-    names: tuple[str, ...] = ()
-    size_bytes: int = 0
-
-
 class Node(msgspec.Struct, gc=False):
     """A node; its images are not decoded, because thousands of nodes have fifty each."""
 
@@ -262,16 +250,6 @@ class Node(msgspec.Struct, gc=False):
         return ()
 
 
-class StatusWithImages(NodeStatus, gc=False):
-    """The status of a node: its allocatable resources and its images."""
-
-    images: tuple[NodeImage, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Share the images, because nodes have many in common."""
-        self.images = tuple(map(_shared_image, self.images))
-
-
 class NodeWithImages(Node, gc=False):
     """A node with its images, for schedulers that prefer nodes by them."""
 
@@ -281,12 +259,6 @@ class NodeWithImages(Node, gc=False):
     def images(self) -> tuple[NodeImage, ...]:
         """The images of the node."""
         return self.status.images
-
-
-@lru_cache(maxsize=16384)
-def _shared_image(image: NodeImage) -> NodeImage:
-    """Return the first of all equal images."""
-    return image
 
 
 class PriorityClass(msgspec.Struct, rename="camel", gc=False):

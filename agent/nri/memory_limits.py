@@ -1,7 +1,7 @@
 """Keeps the driver's limits of the containers on this node: set before a container runs, and with each resize.
 
-The driver keeps a limit for as long as the control group exists, so a restart of the agent leaves it in force, and the
-end of a container leaves nothing.
+The driver keeps a limit for as long as the control group exists: a restart of the agent leaves it in force, and the end
+of a container ends it. (What may stay of a request: `agent.nvml.memory_limits`.)
 """
 
 import asyncio
@@ -97,7 +97,10 @@ class MemoryLimits:
         """Forget a container that has ended."""
         self._applied.pop(identity, None)
         container = self._containers.pop(identity, None)
-        if container is not None and all(each.pod != container.pod for each in self._containers.values()):
+        if container is None:
+            return
+        self._problems.forget(container.label)
+        if all(each.pod != container.pod for each in self._containers.values()):
             self._bound.pop(container.pod, None)
 
     def allocate(self, pod: str, allocation: Allocation | None) -> None:
@@ -128,7 +131,8 @@ class MemoryLimits:
                 await self._set(identity)
             except NvmlError as error:
                 problem, succeeded = f"its memory limit is not set: {error}", False
-            self._problems.report(container.label, problem)
+            if identity in self._containers:  # it may have ended meanwhile, and with it the problem
+                self._problems.report(container.label, problem)
         return succeeded
 
     async def _set(self, identity: str) -> None:

@@ -23,7 +23,11 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 def apply(cgroup: str, limits: Mapping[str, Limit]) -> None:
-    """Set the limits of a control group, which the driver forgets when the group is removed.
+    """Set the limits of a control group, which end when the group is removed.
+
+    With the kernel's controller `dmem` the driver adds a request to those of the groups above as well, where it stays
+    unless it is taken back before the group is removed (NVIDIA's documentation of MPS, memory partitioning). The agent
+    cannot: containerd tells its plugins of the end of a container when its group is gone. It refuses nothing there.
 
     Args:
         cgroup: its path in sysfs.

@@ -8,6 +8,7 @@ which hides every GPU: the environment fails closed.
 How cards reach a container differs by node (`allocation.delivery`), and only in values that come with the Binding.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -50,6 +51,8 @@ _GPU_MEMORY_REQUEST = "NVIDIA_GPU_MEMORY_REQUEST"
 _GPU_MEMORY_LIMIT = "NVIDIA_GPU_MEMORY_LIMIT"
 _MIB = "Mi"
 """The unit of memory in annotations for kai-gpu-fractioning, which sets variables in MiB without a unit."""
+_PORTION: Final = re.compile(r"1|0\.[0-9]{1,2}")
+"""The compute of a container in an annotation for it, of which it sets a percentage: a part of each card."""
 _MPS_MEMORY_LIMIT = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 _MPS_THREADS = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _OF_ISOLATION: Final[Mapping[Isolation, tuple[str, ...]]] = {
@@ -201,8 +204,14 @@ def annotations(
         if delivery == "nvidia-nri":
             annotations[names.delivery_key(container)] = ",".join(host_names(shares))
         elif delivery == "nvfractions" and (fraction := _fraction(shares)) is not None:
-            written = (_toolkit_names(shares), *(f"{mib}{_MIB}" for mib in fraction))
-            annotations |= zip(fraction_references(container).values(), written, strict=True)
+            keys, (request, limit) = fraction_references(container), fraction
+            annotations |= {
+                keys[NVIDIA_VISIBLE_DEVICES]: _toolkit_names(shares),
+                keys[_GPU_MEMORY_REQUEST]: f"{request}{_MIB}",
+                keys[_GPU_MEMORY_LIMIT]: f"{limit}{_MIB}",
+            }
+            if percent := _percent([share.at_limits() for share in shares]):
+                annotations[keys[_MPS_THREADS]] = f"{min(percent, _WHOLE_PERCENT) / _WHOLE_PERCENT:g}"
     if delivery == "nri":
         annotations[names.REQUIRED_PLUGINS] = REQUIRED_PLUGINS
     return annotations
@@ -214,6 +223,7 @@ def fraction_references(container: str) -> dict[str, str]:
         NVIDIA_VISIBLE_DEVICES: names.fraction_key(container, "gpus.devices"),
         _GPU_MEMORY_REQUEST: names.fraction_key(container, "gpu-memory.request"),
         _GPU_MEMORY_LIMIT: names.fraction_key(container, "gpu-memory.limit"),
+        _MPS_THREADS: names.fraction_key(container, "gpu-compute.portion"),
     }
 
 
@@ -225,10 +235,15 @@ def has_fractions(annotations: Mapping[str, str]) -> bool:
 def fraction_variables(annotations: Mapping[str, str], container: str) -> dict[str, str]:
     """Return the variables that kai-gpu-fractioning sets in a container of a bound pod."""
     return {
-        name: annotations[key].removesuffix(_MIB)
+        name: _percentage(annotations[key]) if name == _MPS_THREADS else annotations[key].removesuffix(_MIB)
         for name, key in fraction_references(container).items()
         if key in annotations
     }
+
+
+def _percentage(portion: str) -> str:
+    """Return the percentage of a portion of a card that this module has written; another text as it is."""
+    return str(round(float(portion) * _WHOLE_PERCENT)) if _PORTION.fullmatch(portion) else portion
 
 
 def _fraction(shares: Sequence[CardShare]) -> tuple[int, int] | None:

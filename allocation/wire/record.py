@@ -54,6 +54,8 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     isolation: Isolation = Isolation.NONE
 
 
+_LONGEST_REASON = 300
+"""Characters of why a text is invalid, which may quote it."""
 _decoder = msgspec.json.Decoder(_Record)
 _encoder = msgspec.json.Encoder()
 
@@ -80,7 +82,7 @@ def decode(text: str) -> Allocation:
         record = _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise MalformedRecordError(
-            f"annotation {ALLOCATION}: {error}; expected "
+            f"annotation {ALLOCATION}: {str(error)[:_LONGEST_REASON]}; expected "
             '{"v":1,"node":NODE,"containers":{CONTAINER:[{"uuid":…,"index":…,"memoryMiB":…,"cores":…}]}}'
         ) from None
     containers: dict[str, tuple[CardShare, ...]] = {}

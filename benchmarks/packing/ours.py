@@ -21,7 +21,8 @@ from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from cluster.metadata import ObjectMeta
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled
-from scheduler.objects import Node, NodeMeta, NodeStatus, Pod
+from scheduler.node_status import NodeStatus
+from scheduler.objects import Node, NodeMeta, Pod
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from scheduler.settings import ScoreWeights
 from scheduler.state.cluster_state import ClusterState

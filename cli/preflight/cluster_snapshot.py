@@ -14,7 +14,8 @@ from cluster.lease import Lease
 from cluster.metadata import ObjectMeta
 from cluster.resource import GPU_CLAIMS
 from cluster.resource_quota import ResourceQuota
-from scheduler.objects import Namespace, Node, NodeStatus
+from scheduler.node_status import NodeStatus
+from scheduler.objects import Namespace, Node
 
 
 class Version(msgspec.Struct):
@@ -71,22 +72,14 @@ class RuntimeHandler(msgspec.Struct):
     name: str = ""
 
 
-class NodeCondition(msgspec.Struct):
-    """A condition of a node, of which some are other software's."""
-
-    type: str = ""
-    status: str = ""
-
-
 class GpuNodeState(NodeStatus, rename="camel", gc=False):
     """The status of a node with the handlers that its container runtime reports; older runtimes report none."""
 
     runtime_handlers: tuple[RuntimeHandler, ...] = ()
-    conditions: tuple[NodeCondition, ...] = ()
 
 
 class GpuNode(Node, gc=False):
-    """A node with the handlers of its container runtime, and its conditions."""
+    """A node with the handlers of its container runtime."""
 
     status: GpuNodeState = msgspec.field(default_factory=GpuNodeState)
 

@@ -1,16 +1,14 @@
 """Findings about how a node delivers cards to containers, by what its agent and the GPU Operator's objects say."""
 
 from collections.abc import Iterator
-from typing import Final
 
 import msgspec
 
+from allocation import fractions
 from allocation.delivery import BY_THE_AGENT, NodeDelivery, problem
 from cli.preflight.findings import Finding
 from cli.preflight.nvidia_software import OperatorToolkit
 from cli.preflight.observed_node import ObservedNode
-
-_FRACTIONS_READY: Final = "gpu-fractioning.nvidia.com/Ready"
 
 
 def evaluate(observed: ObservedNode, *, runtime_class_name: str) -> Iterator[Finding]:
@@ -26,7 +24,7 @@ def evaluate(observed: ObservedNode, *, runtime_class_name: str) -> Iterator[Fin
     known = reported
     if reported.toolkit is None and operator is not None:
         known = msgspec.structs.replace(reported, toolkit=operator.toolkit)
-    if found := problem(reported):
+    if found := problem(reported) or fractions.problem(reported, observed.node.status.conditions):
         what = f"it takes no pods, because it cannot deliver cards: {found.message}"
         yield observed.finding("blocks", what, found.remedy)
     elif reported.mode in BY_THE_AGENT:  # whatever NVIDIA's software is there
@@ -62,16 +60,6 @@ def _wrong_mechanism(observed: ObservedNode, reported: NodeDelivery, operator: O
 def _unconfirmed(observed: ObservedNode, known: NodeDelivery, runtime_class_name: str) -> Iterator[Finding]:
     """Return what may be missing for a delivery that nothing contradicts."""
     operator, toolkit = observed.software.operator, known.toolkit
-    if known.mode == "nvfractions" and not any(
-        each.type == _FRACTIONS_READY and each.status == "True" for each in observed.node.status.conditions
-    ):
-        yield observed.finding(
-            "changes",
-            f"it has no condition {_FRACTIONS_READY} with status True, by which kai-gpu-fractioning says that it runs"
-            " there: without it containers start without their cards",
-            "install kai-gpu-fractioning, with the node in spec.nodeSelector of its GpuFractioningConfig, or set"
-            " agent.delivery to auto",
-        )
     if known.mode == "nvidia-nri":
         if operator is None:
             yield observed.finding(

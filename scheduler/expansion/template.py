@@ -12,7 +12,8 @@ import msgspec
 
 from allocation.inventory import Card, NodeInventory
 from scheduler.expander_settings import TemplateSettings
-from scheduler.objects import Node, NodeMeta, NodeSpec, NodeStatus, Pod, Taint
+from scheduler.node_status import NodeStatus
+from scheduler.objects import Node, NodeMeta, NodeSpec, Pod, Taint
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"

@@ -378,6 +378,7 @@ class ClusterState(Turns):
         self.node_cache.set_node(node)
         self.plugin_nodes.set_node(node)
         self.node_problems.set_node(node)
+        self.deliveries.set_node(node)
         name, annotations = node.metadata.name, node.metadata.annotations
         events = ClusterEvent.NODE_CHANGED
         cordon = frozenset(words(annotations.get(CORDON, "")))
@@ -397,6 +398,7 @@ class ClusterState(Turns):
         self.node_cache.drop_node(node.metadata.name)
         self.plugin_nodes.drop_node(node.metadata.name)
         self.node_problems.drop_node(node.metadata.name)
+        self.deliveries.drop_node(node.metadata.name)
         self.bindings.set_share_modes(node.metadata.name, {})
         events = ClusterEvent.NODE_CHANGED
         if self._inventories.register(node.metadata.name, None):

@@ -2,12 +2,15 @@
 
 import msgspec
 
+from allocation import fractions
 from allocation.delivery import DEFAULT, LONGEST_CONTAINER_NAME, Delivery, NodeDelivery, problem
+from allocation.fractions import NodeCondition
 from allocation.reasons import NodeReason, NodeRejection
 from allocation.request import Kind, PodRequest
 from cluster.gpu_node_status import GpuNodeStatus
 from scheduler.filters.node_rejections import NodeRejections
 from scheduler.gpu_requirements import GpuRequirements
+from scheduler.objects import Node
 
 
 class Deliveries:
@@ -19,6 +22,8 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._deliveries: dict[str, NodeDelivery] = {}
+        self._conditions: dict[str, tuple[NodeCondition, ...]] = {}
+        """Of the nodes of which kai-gpu-fractioning says something, whether they have an agent or not."""
         self._by_annotation: dict[Delivery, dict[str, NodeRejection]] = {each: {} for each in LONGEST_CONTAINER_NAME}
         self._by_device_plugin: set[str] = set()
         self.rejections = NodeRejections()
@@ -49,6 +54,20 @@ class Deliveries:
         message = f"its kubelet gives the pod as many devices as it requests: {requested}, and {count} cards are bound"
         return {node: NodeRejection(NodeReason.DevicePluginMismatch, message, resolvable=False)}
 
+    def set_node(self, node: Node) -> None:
+        """Set what other software says of a node."""
+        name, conditions = node.metadata.name, node.status.conditions
+        if conditions:
+            self._conditions[name] = conditions
+        else:
+            self._conditions.pop(name, None)
+        self._reject(name)
+
+    def drop_node(self, node: str) -> None:
+        """Forget what other software said of a node."""
+        self._conditions.pop(node, None)
+        self._reject(node)
+
     def set_status(self, status: GpuNodeStatus) -> bool:
         """Set what an agent reports; return whether the node may accept pods that it rejected before."""
         node = status.metadata.name
@@ -65,7 +84,7 @@ class Deliveries:
             self._by_device_plugin.add(node)
         else:
             self._by_device_plugin.discard(node)
-        self.rejections.set(node, _rejection(node, delivery))
+        self._reject(node)
         return before is not None
 
     def drop(self, node: str) -> None:
@@ -73,15 +92,21 @@ class Deliveries:
         self._deliveries.pop(node, None)
         self._forget_name_limit(node)
         self._by_device_plugin.discard(node)
-        self.rejections.set(node, None)
+        self._reject(node)
+
+    def _reject(self, node: str) -> None:
+        """Reject pods on a node, or accept them, by what its agent and other software say now."""
+        delivery = self._deliveries.get(node)
+        conditions = self._conditions.get(node, ())
+        self.rejections.set(node, None if delivery is None else _rejection(node, delivery, conditions))
 
     def _forget_name_limit(self, node: str) -> None:
         for rejections in self._by_annotation.values():
             rejections.pop(node, None)
 
 
-def _rejection(node: str, delivery: NodeDelivery) -> NodeRejection | None:
-    found = problem(delivery)
+def _rejection(node: str, delivery: NodeDelivery, conditions: tuple[NodeCondition, ...]) -> NodeRejection | None:
+    found = problem(delivery) or fractions.problem(delivery, conditions)
     if found is None:
         return None
     message = f"node {node} cannot deliver cards: {found.message}"

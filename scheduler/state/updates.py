@@ -33,4 +33,5 @@ def are_nodes_alike(node: Node, old: Node) -> bool:
         and node.metadata.share_modes == old.metadata.share_modes
         and node.spec == old.spec
         and node.status.allocatable == old.status.allocatable
+        and node.status.conditions == old.status.conditions
     )

@@ -6,8 +6,8 @@
  *
  * As the driver, it obeys CUDA_VISIBLE_DEVICES, by indexes or UUIDs up to the first that is not there. A process is a
  * client of MPS if the socket or pipe `control` exists in CUDA_MPS_PIPE_DIRECTORY; each client is limited by itself, by
- * CUDA_MPS_PINNED_DEVICE_MEM_LIMIT and the ordinals that CUDA shows, and sees as many multiprocessors as
- * CUDA_MPS_ACTIVE_THREAD_PERCENTAGE leaves it. */
+ * CUDA_MPS_PINNED_DEVICE_MEM_LIMIT and the ordinals that CUDA shows, none of which may be missing, and sees as many
+ * multiprocessors as CUDA_MPS_ACTIVE_THREAD_PERCENTAGE leaves it. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -157,14 +157,19 @@ static unsigned long long limit_of_client(void)
 	if (!is_client() || !limits)
 		return 0;
 	snprintf(copy, sizeof copy, "%s", limits);
+	unsigned long long found = 0;
 	for (char *rest = copy, *entry; (entry = strsep(&rest, ","));) {
 		int ordinal;
 		unsigned long long amount;
 		char unit;
-		if (sscanf(entry, "%d=%llu%c", &ordinal, &amount, &unit) == 3 && ordinal == current)
-			return amount << (unit == 'G' ? 30 : 20);
+		if (sscanf(entry, "%d=%llu%c", &ordinal, &amount, &unit) != 3)
+			continue;
+		if (ordinal >= count) /* it names a card that the process does not see: no limit holds */
+			return 0;
+		if (ordinal == current)
+			found = amount << (unit == 'G' ? 30 : 20);
 	}
-	return 0;
+	return found;
 }
 
 int cuDeviceGetCount(int *number)

@@ -141,6 +141,14 @@ def test_a_process_that_changes_its_own_environment(
     node.remove("c")
 
 
+@pytest.mark.parametrize(("isolation", "mib"), [(Isolation.CUDA, [3000]), (Isolation.MPS, [8000])])
+def test_a_process_that_sees_one_of_its_cards(node: Node, isolation: Isolation, mib: list[int]) -> None:
+    """As launchers start workers: MPS then drops all limits, because its variable names a card that is missing."""
+    container = start(node, "c", isolation, injected(isolation, *UNEQUAL))
+    assert container.run(CUDA_VISIBLE_DEVICES=A).mib == mib
+    node.remove("c")
+
+
 @pytest.mark.parametrize("isolation", [*SHARED, Isolation.NONE])
 def test_a_container_without_its_allocation_gets_nothing(node: Node, isolation: Isolation) -> None:
     """An annotation that is missing is an empty variable: the toolkit fails, or CUDA shows no card."""

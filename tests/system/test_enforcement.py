@@ -6,11 +6,7 @@ container runtime mounts as it mounts the real ones.
 
 from __future__ import annotations
 
-import re
-import shutil
 import socket
-import subprocess
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,11 +19,10 @@ from agent.nvml.memory_limits import Limit
 from agent.nvml.nvml import NvmlError
 from agent.settings import AgentSettings
 from allocation.isolation import Isolation
-from allocation.names import ISOLATION
 from lab import cgroups, fleet
-from tests.cuda.programs import Programs, build
-from tests.system.conftest import Namespace, pod
+from tests.system.conftest import Namespace
 from tests.system.support import agents_plugin, nvidia_software
+from tests.system.support.stubbed_node import allocated, limited, stubbed
 from tests.system.test_delivery import delivery, failure, running
 from tests.system.test_isolation import offered
 from tests.system.test_slice import exec_environment
@@ -39,49 +34,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(180)]
 
-CARD_MIB = 8000
-PROBE = "/stub/probe"
-
 
 @pytest.fixture
-def settings(tranche_node: Layout, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentSettings]:
-    """Those of an agent whose node has the stubs, and a folder of a short name, as the path of a socket must be."""
-    programs = build(tmp_path_factory.mktemp("programs"))
-    folder = Path(tempfile.mkdtemp(prefix="tranche-"))
-    folder.chmod(0o755)
-    for name in ("pipes", "shm"):
-        (folder / name).mkdir()
-    (folder / "counts").mkdir()
-    (folder / "counts").chmod(0o777)
-    uuids = [fleet.card(tranche_node.node_name, index) for index in range(fleet.CARDS_PER_NODE)]
-    nvidia_software.write_specs(tranche_node.cdi_specs, uuids, driver=driver(programs, uuids[0], folder / "counts"))
-    yield AgentSettings(
-        hami_core_library=str(programs.limiter),
-        mps_pipe_directory=str(folder / "pipes"),
-        mps_shared_memory=str(folder / "shm"),
-        nri_files=str(folder / "files"),
-    )
-    shutil.rmtree(folder)
-
-
-def driver(programs: Programs, card: str, counts: Path) -> dict[str, Any]:
-    """Return what a CDI specification adds to each container: the stub of the driver, and all that it is linked to."""
-    printed = subprocess.run(["ldd", programs.probe, programs.limiter], capture_output=True, text=True, check=True)
-    linked = {path for path in re.findall(r"(/\S+) \(0x", printed.stdout) if path.startswith("/lib")}
-    (libc,) = (Path(path) for path in linked if Path(path).name.startswith("libc.so"))
-    sources = {
-        PROBE: programs.probe,
-        str(libc.with_name("libcuda.so.1")): programs.driver / "libcuda.so.1",
-        **{path: Path(path) for path in linked},
-    }
-    files = [
-        {"hostPath": str(source), "containerPath": path, "options": ["ro", "rbind"]} for path, source in sources.items()
-    ]
-    shared = {"hostPath": str(counts), "containerPath": "/stub/counts", "options": ["rw", "rbind"]}
-    return {
-        "mounts": [*files, shared],
-        "env": [f"STUB_CARDS={card}:{CARD_MIB}", "STUB_STATE=/stub/counts"],
-    }
+def settings(tranche_node: Layout, tmp_path: Path) -> Iterator[AgentSettings]:
+    """Those of the agent of the real node, which has the stubs."""
+    with stubbed(tranche_node, tmp_path) as made:
+        yield made
 
 
 @contextmanager
@@ -95,25 +53,12 @@ def node(layout: Layout, settings: AgentSettings) -> Iterator[None]:
         yield
 
 
-def limited(layout: Layout, isolation: Isolation, name: str = "limited") -> dict[str, Any]:
-    """Return a pod that may use 3000 MiB of the node's first card."""
-    made = pod(name, node=layout.node_name, gpu=1, gpumem=3000, gpucores=30)
-    card = fleet.card(layout.node_name, 0)
-    made["metadata"]["annotations"] = {ISOLATION: isolation.value, "nvidia.com/use-gpuuuid": card}
-    return made
-
-
 def with_variables(namespace: Namespace, made: dict[str, Any], **variables: str) -> dict[str, Any]:
     """Return the pod with variables that admission does not see."""
     metadata = {"name": "own", "namespace": namespace.name}
     namespace.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": variables})
     made["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "own"}}]
     return made
-
-
-def allocated(namespace: Namespace, *command: str, name: str = "limited") -> str:
-    """Run the program that allocates until it is refused in a container; return the MiB that it got."""
-    return namespace.kubectl("exec", name, "--", *command, PROBE, "500").partition(":")[0]
 
 
 def mounts(namespace: Namespace, name: str = "limited") -> dict[str, set[str]]:

@@ -1,9 +1,11 @@
 """Which cards a container gets from the agent's plugin, and which containers must not start."""
 
+import json
+
 import pytest
 
 from agent.nri.cards import delivered
-from agent.refusal import Refusal
+from agent.refusal import LONGEST, Refusal
 from allocation import names
 from allocation.allocation import Allocation, CardShare
 from allocation.isolation import Isolation
@@ -35,6 +37,18 @@ def test_a_container_gets_the_cards_of_its_allocation_and_no_other_of_the_pod() 
     assert cards_of("a/p", found, "main", variables(found)) == ("nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b")
     assert cards_of("a/p", found, "other", ["NVIDIA_VISIBLE_DEVICES=void"]) == ()
     assert cards_of("a/p", {}, "main", ["PATH=/bin"]) == ()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{names.ISOLATION: "x" * 100_000}, {names.ALLOCATION: json.dumps({"x" * 100_000: 1})}],
+    ids=["isolation", "allocation"],
+)
+def test_a_refusal_quotes_no_more_of_an_annotation_than_a_person_reads(changed: dict[str, str]) -> None:
+    """The kubelet writes it into the pod's status, and anybody may write the annotations where no policy is."""
+    with pytest.raises(Refusal, match="its allocation cannot be read") as refusal:
+        delivered("a/p", annotations() | changed, "main", [])
+    assert len(str(refusal.value)) <= LONGEST
 
 
 def test_nvidias_runtime_adds_nothing() -> None:

@@ -181,6 +181,24 @@ async def test_a_limit_that_failed_is_tried_again(
     ]
 
 
+async def test_a_problem_ends_with_its_container(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node starts containers for years; one that ended while the driver refused it is not a problem."""
+    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.01)
+    driver.error = "nvmlDeviceSetMemoryLimits_v1: Unknown Error"
+    async with running(driver) as limits:
+        limits.running({ID: (MAIN, allocation(3000))})
+        await driver.until(lambda: bool(limits._problems._problems))
+        driver.answers.clear()
+        async with asyncio.timeout(PATIENCE_S):
+            while not limits._one_at_a_time.locked():  # noqa: ASYNC110 -- until the driver is asked again
+                await asyncio.sleep(0.001)
+        limits.forget(ID)
+        driver._called.clear()
+        driver.answers.set()
+        await driver.until(lambda: not limits._one_at_a_time.locked())
+    assert limits._problems._problems == {}
+
+
 async def test_nothing_is_kept_of_a_container_that_was_removed(driver: Driver) -> None:
     """The driver forgets the limit with the control group; a later resize of the pod asks for nothing."""
     async with running(driver) as limits:

@@ -1,6 +1,8 @@
 """An agent against a real API server, with only the permissions of its manifest."""
 
 import json
+import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -184,7 +186,13 @@ def test_missing_node_does_not_block_the_others(
     published(cluster, "late-1")
     wait.until(lambda: agent.http("/readyz") == (200, "ok\n"), what="ready", timeout_s=DEADLINE_S)
     assert agent.http("/healthz") == (200, "ok\n")
-    assert 'tranche_agent_cards{health="healthy",node="late-1"} 1.0' in agent.http("/metrics")[1]
+    metrics = agent.http("/metrics")[1]
+    assert 'tranche_agent_cards{health="healthy",node="late-1"} 1.0' in metrics
+    for written in ("publish", "heartbeat"):  # alerts ask how long ago that was
+        found = re.search(rf'tranche_agent_last_{written}_timestamp_seconds{{node="late-1"}} (\S+)', metrics)
+        assert found is not None
+        assert time.time() - DEADLINE_S < float(found[1]) <= time.time()
+    assert 'tranche_api_requests_total{code="404",' in metrics
 
 
 def test_node_removed_from_the_file_loses_its_heartbeat(

@@ -92,6 +92,13 @@ def test_a_malformed_annotation_is_an_error(text: str) -> None:
         record.decode(text)
 
 
+def test_an_error_quotes_no_more_of_an_annotation_than_a_person_reads() -> None:
+    """It is logged wherever the pod is seen, and anybody may write the annotation where no policy is."""
+    with pytest.raises(MalformedRecordError, match="unknown field `xxx") as error:
+        record.decode(json.dumps({"x" * 100_000: 1}))
+    assert len(str(error.value)) < 500
+
+
 devices = st.tuples(uuids, int32, st.integers(0, 100))
 
 
@@ -242,12 +249,14 @@ def test_kai_gpu_fractioning_gets_cards_and_limits_by_annotations() -> None:
         "nvidia.com/container.main.gpus.devices": "runtime.nvidia.com/gpu=GPU-a,runtime.nvidia.com/gpu=GPU-b",
         "nvidia.com/container.main.gpu-memory.request": "3000Mi",
         "nvidia.com/container.main.gpu-memory.limit": "8000Mi",
+        "nvidia.com/container.main.gpu-compute.portion": "0.3",
     }
     assert annotations["nvidia-visible-devices.gpu.scheduling/main"] == "void"
     assert environment.fraction_variables(annotations, "main") == {
         "NVIDIA_VISIBLE_DEVICES": "runtime.nvidia.com/gpu=GPU-a,runtime.nvidia.com/gpu=GPU-b",
         "NVIDIA_GPU_MEMORY_REQUEST": "3000",
         "NVIDIA_GPU_MEMORY_LIMIT": "8000",
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "30",
     }
 
 
@@ -269,6 +278,8 @@ def test_kai_gpu_fractioning_never_limits_above_a_share(limited: tuple[CardShare
     if written:
         request, limit = int(written["NVIDIA_GPU_MEMORY_REQUEST"]), int(written["NVIDIA_GPU_MEMORY_LIMIT"])
         assert 1 <= request <= limit == min(filter(None, largest))
+        percent = min(each.cores_percent for each in limited)
+        assert written.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == (str(min(percent, 100)) if percent else None)
         longest = max(len(key.partition("/")[2]) for key in environment.fraction_references(container).values())
         assert (longest <= 63) == (len(container) <= LONGEST_CONTAINER_NAME["nvfractions"])
 

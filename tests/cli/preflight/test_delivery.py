@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from allocation.delivery import NodeDelivery, Toolkit
+from allocation.fractions import NodeCondition
 from cli.installation.rules import Rules
-from cli.preflight.cluster_snapshot import NodeCondition, RuntimeClass
+from cli.preflight.cluster_snapshot import RuntimeClass
 from cluster.gpu_node_status import GpuNodeStatus
 from cluster.metadata import ObjectMeta
 from tests.cli.preflight.snapshots import about, lease, node, report_on, status
@@ -112,15 +113,18 @@ def test_unconfirmed_nri_plugin_is_a_note() -> None:
 def test_kai_gpu_fractioning_that_does_not_say_that_it_runs_is_noticed() -> None:
     """Nothing else would give a container its cards; its operator reports each of its nodes by a condition."""
     delivered = reporting(NodeDelivery("nvfractions", OPERATOR, has_nri_socket=True))
-    states: tuple[tuple[NodeCondition, ...], ...] = ((), (NodeCondition("gpu-fractioning.nvidia.com/Ready", "False"),))
-    for conditions in states:
+    states: tuple[tuple[str, tuple[NodeCondition, ...]], ...] = (
+        ("does not say that it runs there", ()),
+        ("is not ready there", (NodeCondition("gpu-fractioning.nvidia.com/Ready", "False"),)),
+    )
+    for said, conditions in states:
         served = node()
         served.status.conditions = conditions
         found = about(
             report_on(WITH_CLASS, nodes=[served], statuses=[delivered], leases=[lease()]),
-            *("node n1", "no condition gpu-fractioning.nvidia.com/Ready with status True"),
+            *("node n1", f"kai-gpu-fractioning {said}"),
         )
-        assert (found.severity, "GpuFractioningConfig" in found.next_step) == ("changes", True)
+        assert (found.severity, "GpuFractioningConfig" in found.next_step) == ("blocks", True)
     served = node()
     served.status.conditions = (NodeCondition("gpu-fractioning.nvidia.com/Ready", "True"),)
     report = report_on(WITH_CLASS, nodes=[served], statuses=[delivered], leases=[lease()])

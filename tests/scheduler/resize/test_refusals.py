@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from allocation.fractions import READY
 from allocation.inventory import Card
 from allocation.names import ALLOCATION, APP_NAME, APP_OWNER, CLAIM, GANG, GANG_MIN_MEMBERS, QUEUE
 from allocation.settings import BindingSettings
@@ -92,7 +93,8 @@ async def test_hamis_plugin_gives_a_pod_its_size_once() -> None:
 async def test_kai_gpu_fractioning_reads_the_limits_of_a_pod_once() -> None:
     """Its containers would keep theirs through any restart, also on a node that has another delivery by then."""
     cluster, words = Resizing(), "by the annotations that it had when its sandbox was created"
-    cluster.node("n0", delivery={"mode": "nvfractions"})
+    ready = [{"type": READY, "status": "True"}]
+    cluster.node("n0", delivery={"mode": "nvfractions"}, conditions=ready)
     async with resizing(cluster):
         await cluster.runs("p", 100)
         asked = adjustment.answer(cluster.term.state, cluster.term.state.running["uid-p"], decode_wish(LARGER))

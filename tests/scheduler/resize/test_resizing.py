@@ -304,7 +304,7 @@ async def test_no_size_is_checked_while_reservations_are_missing_for_moments(clu
         await cluster.runs("p", 300)
         async with cluster.term.state.turn:
             cluster.wish("p", '{"main":{"gpumem":900}}')
-            await cluster.until(lambda: "resize" in str(cluster.term.state.running["uid-p"].metadata), "the wish")
+            await cluster.until(lambda: cluster.has_seen_wish("p"), "the wish")
             await cluster.runs("q", 100, annotations={"nvidia.com/use-gpuuuid": "GPU-n0-1"})
             assert cluster.charged("p") == (300, 0)
         await cluster.has("p", 900)
@@ -316,7 +316,7 @@ async def test_a_leader_that_is_not_trusted_writes_nothing(cluster: Resizing) ->
         await cluster.runs("p", 300)
         cluster.is_trusted = False
         cluster.wish("p", '{"main":{"gpumem":900}}')
-        await cluster.until(lambda: "resize" in str(cluster.term.state.running["uid-p"].metadata), "the wish")
+        await cluster.until(lambda: cluster.has_seen_wish("p"), "the wish")
     assert cluster.share("p").memory_mib == 300
 
 

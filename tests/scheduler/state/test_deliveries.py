@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from allocation.delivery import Delivery, NodeDelivery, Toolkit
+from allocation.fractions import READY
 from allocation.request import ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
 from allocation.steps import finish
@@ -15,6 +16,7 @@ from cluster.gpu_node_status import GpuNodeStatus
 from scheduler import gpu_requirements
 from scheduler.binding.binder import Binder
 from scheduler.cycle.result import Scheduled, ScheduleResult, Unschedulable
+from scheduler.objects import Node, NodeWithImages
 from scheduler.queue.entry import Rejected
 from scheduler.state.cluster_state import ClusterState
 from scheduler.state.deliveries import Deliveries
@@ -32,6 +34,12 @@ def report(name: str, delivery: NodeDelivery) -> GpuNodeStatus:
     assert reported.status is not None
     reported.status.delivery = delivery
     return reported
+
+
+def node_with(*conditions: dict[str, str]) -> Node:
+    """Return node n1 with conditions of kai-gpu-fractioning."""
+    status = {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110"}}
+    return node("n1", status={**status, "conditions": [{"type": READY, **each} for each in conditions]})
 
 
 def decide(made: ClusterState, name: str, container: str = "main") -> ScheduleResult | None:
@@ -55,6 +63,61 @@ def test_node_whose_delivery_cannot_work_takes_no_pods() -> None:
     assert chosen.node == "n2"
 
 
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ([], "it has no condition gpu-fractioning.nvidia.com/Ready"),
+        ([{"status": "False", "reason": "FractiondNotReady"}], "is False (FractiondNotReady)"),
+        ([{"status": "Unknown"}], "is Unknown"),
+        ([{"status": "False", "reason": "x" * 2000}], f"is False ({'x' * 128})"),
+    ],
+    ids=["missing", "false", "unknown", "long"],
+)
+def test_a_node_on_which_kai_gpu_fractioning_is_not_ready_takes_no_pods(
+    conditions: list[dict[str, str]], said: str
+) -> None:
+    """Its containers would start without their cards; the reason has what the component says, and no more of it."""
+    made = state("n1")
+    made.agent_reports.set(report("n1", NodeDelivery("nvfractions")))
+    made.set_node(node_with(*conditions), node("n1"))
+    refused = decide(made, "a")
+    assert isinstance(refused, Unschedulable)
+    assert refused.reasons == {"DeliveryUnavailable"}
+    assert said in refused.note
+    assert len(refused.note) < 500
+    made.agent_reports.set(report("n1", NodeDelivery("cdi")))
+    assert isinstance(decide(made, "b"), Scheduled), "another delivery does not depend on the component"
+
+
+async def test_kai_gpu_fractioning_that_becomes_ready_retries_waiting_pods() -> None:
+    """The condition alone is an event that lifts the reason, and one that sets it again; so does the node's end."""
+    made = state("n1")
+    made.agent_reports.set(report("n1", NodeDelivery("nvfractions")))
+    made.set_pod(pod("a", memory=1))
+    entry = await made.queue.pop()
+    made.queue.add_unschedulable(entry, Rejected("rejected", frozenset({"DeliveryUnavailable"})))
+    ready = node_with({"status": "True", "reason": "AllDaemonsReady"})
+    made.set_node(ready, node("n1"))
+    async with asyncio.timeout(20):
+        assert await made.queue.pop() is entry
+    assert isinstance(decide(made, "b"), Scheduled)
+    made.set_node(node_with({"status": "False"}), ready)
+    assert made.deliveries.rejections.keys() == {"n1"}
+    made.set_node(ready, node_with({"status": "False"}))
+    assert not made.deliveries.rejections
+    made.drop_node(ready)
+    assert made.deliveries.rejections.keys() == {"n1"}, "a new node of this name has to say it again"
+
+
+def test_conditions_of_a_node_that_are_not_read_are_dropped() -> None:
+    """Each kubelet has four and more of them, and renews them all the time."""
+    kubelet = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    made = node("n1", status={"allocatable": {}, "conditions": [kubelet, {"type": READY, "status": "True"}]})
+    assert [each.type for each in made.status.conditions] == [READY]
+    with_images = {"metadata": {"name": "n1"}, "status": {"conditions": [kubelet], "images": [{"names": ["a"]}]}}
+    assert msgspec.convert(with_images, NodeWithImages).status.conditions == ()
+
+
 async def test_corrected_delivery_retries_waiting_pods() -> None:
     """The new report is an event that lifts the reason."""
     made = state("n1")
@@ -69,11 +132,12 @@ async def test_corrected_delivery_retries_waiting_pods() -> None:
         assert await made.queue.pop() is entry
 
 
-@pytest.mark.parametrize(("mode", "longest"), [("nvidia-nri", 53), ("nvfractions", 34)])
+@pytest.mark.parametrize(("mode", "longest"), [("nvidia-nri", 53), ("nvfractions", 33)])
 def test_long_container_name_is_rejected_where_an_annotation_delivers(mode: Delivery, longest: int) -> None:
     """A key has 63 characters for it and more; other nodes take the pod, also after a cached ranking."""
     made = state("n1")
     made.agent_reports.set(report("n1", NodeDelivery(mode)))
+    made.set_node(node_with({"status": "True"}), node("n1"))
     assert isinstance(decide(made, "a", "c" * longest), Scheduled)
     refused = decide(made, "b", "c" * (longest + 1))
     assert isinstance(refused, Unschedulable)
@@ -156,6 +220,7 @@ class Server(Api):
 async def written(delivery: NodeDelivery | None) -> dict[str, str]:
     """Return the annotations of a Binding to a node with this delivery, or with an agent that reports none."""
     made, server = state("n1"), Server()
+    made.set_node(node_with({"status": "True"}), node("n1"))
     if delivery is not None:
         made.agent_reports.set(report("n1", delivery))
     asks = pod("a", memory=100)

@@ -19,10 +19,14 @@ Object = dict[str, Any]
 def of_node(
     name: str, *cards: Card, metadata: Object | None = None, seconds: int = 60, **reported: Any
 ) -> Iterator[tuple[str, Object]]:
-    """Yield the node, its report and the Lease of its agent, which lasts for `seconds`, each with its plural name."""
+    """Yield the node, its report and the Lease of its agent, which lasts for `seconds`, each with its plural name.
+
+    `conditions` are those of the node.
+    """
     meta = {"name": name, "labels": {"kubernetes.io/hostname": name}, **(metadata or {})}
     allocatable = {"cpu": "64", "memory": "256Gi", "pods": "110"}
-    yield "nodes", {"metadata": meta, "spec": {}, "status": {"allocatable": allocatable}}
+    status = {"allocatable": allocatable, "conditions": reported.pop("conditions", [])}
+    yield "nodes", {"metadata": meta, "spec": {}, "status": status}
     status = {**msgspec.to_builtins(status_of(NodeInventory(name, cards))), **reported}
     yield "gpunodestatuses", {"metadata": {"name": name}, "spec": {"nodeName": name}, "status": status}
     spec = {"holderIdentity": "agent", "leaseDurationSeconds": seconds, "renewTime": _FAR}

@@ -36,6 +36,11 @@ class Resizing(Cluster):
         more = {} if text is None else {RESIZE: text}
         self._change(name, {"metadata": {"annotations": {**annotations, **more}}})
 
+    def has_seen_wish(self, name: str) -> bool:
+        """Whether the scheduler has seen the annotation by which a user resizes a pod, which it knows to run."""
+        seen = self.term.state.running.get(f"uid-{name}")
+        return seen is not None and RESIZE in seen.metadata.annotations
+
     def report(self, name: str, *, observed: int, container: str, **state: Any) -> None:
         """Report the status of a pod, as a kubelet that has seen a generation of it."""
         status = {"name": "main", "containerID": container, "state": state or {"running": {}}}

@@ -1,4 +1,4 @@
-"""A plugin of a container runtime (NRI), which gives containers CDI devices: containerd's side is real.
+"""A plugin of a container runtime (NRI), which gives containers CDI devices and variables: containerd's side is real.
 
 Protocol: https://github.com/containerd/nri, pkg/net/multiplex and pkg/api/api.proto, over ttrpc. One socket carries two
 connections: on the first the runtime calls the plugin, on the second the plugin registers itself.
@@ -29,14 +29,19 @@ class DeviceError(Exception):
 class NriPlugin:
     """A registered plugin; use it as a context manager.
 
-    It is called with the pod's annotations, the container's name and its environment, and returns CDI names.
+    It is called with the pod's annotations, the container's name and its environment. `devices` returns CDI names, by
+    the environment after `variables` has returned what is set in it.
     """
 
     def __init__(
-        self, path: Path, devices: Callable[[Mapping[str, str], str, Mapping[str, str]], Sequence[str]]
+        self,
+        path: Path,
+        devices: Callable[[Mapping[str, str], str, Mapping[str, str]], Sequence[str]],
+        variables: Callable[[Mapping[str, str], str], Mapping[str, str]] = lambda _annotations, _container: {},
     ) -> None:
         self._path = path
         self._devices = devices
+        self._variables = variables
         self._socket = socket.socket(socket.AF_UNIX)
         self._buffers = {_PLUGIN: b"", _RUNTIME: b""}
         self._ready = threading.Event()
@@ -101,8 +106,11 @@ class NriPlugin:
         pairs = [_fields(entry) for entry in pod.get(6, [])]
         annotations = {pair[1][0].decode(): pair.get(2, [b""])[0].decode() for pair in pairs}
         environment = dict(entry.decode().split("=", 1) for entry in container.get(8, []))
-        names = self._devices(annotations, container[3][0].decode(), environment)
-        return b"".join(_bytes(8, _text(1, name)) for name in names)
+        name = container[3][0].decode()
+        variables = self._variables(annotations, name)
+        devices = self._devices(annotations, name, {**environment, **variables})
+        set_variables = b"".join(_bytes(4, _text(1, key) + _text(2, value)) for key, value in variables.items())
+        return set_variables + b"".join(_bytes(8, _text(1, device)) for device in devices)
 
     def _read(self, count: int) -> bytes:
         content = b""

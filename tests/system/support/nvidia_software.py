@@ -6,8 +6,10 @@ NVIDIA's runtime makes CDI specifications itself; here files have them, with a h
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING
 
+from allocation import quantity
 from lab.files import write_private
 from tests.system.support.nri_plugin import DeviceError
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+_AMOUNTS, _MIB = ("request", "limit"), 2**20
 TOOLKIT, HOST, MANAGEMENT = "runtime.nvidia.com/gpu", "nvidia.com/gpu", "management.nvidia.com/gpu"
 
 
@@ -44,6 +47,27 @@ def _visible(environment: Mapping[str, str]) -> list[str]:
 def operator_runtime(_annotations: Mapping[str, str], _container: str, environment: Mapping[str, str]) -> list[str]:
     """NVIDIA's runtime as GPU Operator 25.10 and newer configures it: mode `cdi`, management devices by default."""
     return [name if "=" in name else f"{MANAGEMENT}={name}" for name in _visible(environment)]
+
+
+def fractioning_plugin(annotations: Mapping[str, str], container: str) -> dict[str, str]:
+    """The plugin of kai-gpu-fractioning: the variables that it sets by the annotations of a container, in MiB.
+
+    As its sources say (`plugin.go`, `annotations.go`): a container without an amount of memory is left alone; of
+    request and limit one replaces a missing other; the devices go to NVIDIA's runtime as they are. Its daemon of MPS,
+    whose pipes it mounts as well, is not played.
+    """
+    given = {what: annotations.get(f"nvidia.com/container.{container}.gpu-memory.{what}", "") for what in _AMOUNTS}
+    if not any(given.values()):
+        return {}
+    request, limit = (quantity.parse(given[what] or given[other]) for what, other in (_AMOUNTS, _AMOUNTS[::-1]))
+    devices = annotations.get(f"nvidia.com/container.{container}.gpus.devices", "").strip()
+    portion = annotations.get(f"nvidia.com/container.{container}.gpu-compute.portion", "")
+    return {
+        "NVIDIA_GPU_MEMORY_REQUEST": str(math.ceil(request / _MIB)),
+        "NVIDIA_GPU_MEMORY_LIMIT": str(math.ceil(limit / _MIB)),
+        **({VARIABLE: devices} if devices else {}),
+        **({"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(round(float(portion) * 100))} if portion else {}),
+    }
 
 
 def legacy_runtime(_annotations: Mapping[str, str], _container: str, environment: Mapping[str, str]) -> list[str]:

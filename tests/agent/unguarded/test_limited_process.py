@@ -16,7 +16,6 @@ from allocation.isolation import Isolation
 from allocation.wire import environment, record
 from lab import wait
 from lab.client import client
-from tests.agent.conftest import with_agents
 from tests.agent.support.cluster_view import DEADLINE_S
 from tests.agent.support.played_runtime import PlayedRuntime
 from tests.nvml.stub import Hardware, StubCard
@@ -32,12 +31,6 @@ ROOT = Path(__file__).parents[3]
 NODE = "limited-1"
 RUNNING = 3
 ALLOCATION = Allocation(NODE, {"main": (CardShare("GPU-a", 0, 3000, 300),)})
-
-
-@pytest.fixture(scope="module")
-def cluster(empty_cluster: Layout) -> Layout:
-    """A control plane without Tranche's policies: the test writes what else only the scheduler may write."""
-    return with_agents(empty_cluster)
 
 
 def rights_of_the_component() -> Iterator[dict[str, Any]]:

@@ -15,7 +15,6 @@ from allocation.allocation import Allocation, CardShare
 from allocation.wire import environment
 from lab import kubectl, wait
 from lab.client import client
-from tests.agent.conftest import with_agents
 from tests.agent.support.cluster_view import DEADLINE_S, published
 from tests.agent.support.played_kubelet import RESOURCE, PlayedKubelet
 from tests.support import namespaces
@@ -30,12 +29,6 @@ pytestmark = pytest.mark.apiserver
 ROOT = Path(__file__).parents[3]
 NODE, NAMESPACE = "counted-1", "counted"
 CARD = f"GPU-{NODE}-0"
-
-
-@pytest.fixture(scope="module")
-def cluster(empty_cluster: Layout) -> Layout:
-    """A control plane without Tranche's policies: the test writes what else only the scheduler may write."""
-    return with_agents(empty_cluster)
 
 
 @pytest.fixture
