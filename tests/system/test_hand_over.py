@@ -23,6 +23,7 @@ from lab.connection import RefusedError
 from lab.errors import LabError
 from lab.manifests import ROOT
 from tests.support import namespaces, volumes
+from tests.support.depth import repetitions
 from tests.system.conftest import PATIENCE_S, Namespace, pod
 from tests.system.support import adapters, audit, pairs, rights, scheduler_api, truth
 from tests.system.support.adapters import node_of, pod_with_adapter
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 log = logging.getLogger(__name__)
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600 * repetitions(1, 4))]
 NODES = ["n-0", "n-1", "n-2"]
 ADAPTERS = 4
 CPU_OF_A_NODE = 64
+LONGEST_WAY_S = 0.05
+"""A claim that has its device is followed by its Binding within this time."""
 LATER = {"devicetaintrules", "podgroups", "workloads"}
 """What kube-scheduler reads in later releases than the lab's."""
 
@@ -283,6 +286,26 @@ def test_leader_changes_while_pods_are_bound(pair: Pair, make: Callable[[str], N
         each["metadata"]["name"]: each["spec"]["nodeName"] for each in placed if each["metadata"]["name"] != "plain"
     }
     truth.recount(pair.layout)
+    accepted = truth.bindings(audit.writes(pair.layout, namespace=namespace.name))
+    assert set(accepted.values()) == {1}
+
+
+def test_extender_is_killed_between_claim_and_binding(pair: Pair, make: Callable[[str], Namespace]) -> None:
+    """Again and again, at random moments after a claim has its device: each pod gets its node once, that of its claim.
+
+    The moments are those of seeds 0, 1, …; the deep suite has fifty.
+    """
+    namespace = make("killed")
+    for seed in range(repetitions(1, 50)):
+        create_until_one_has_an_adapter(namespace, f"seed-{seed}")
+        time.sleep(random.Random(seed).uniform(0, LONGEST_WAY_S))  # noqa: S311 -- no secret
+        kill(pair.extender)
+        pair.start_extender()
+        placed = {each["metadata"]["name"]: each["spec"]["nodeName"] for each in namespace.placed(ADAPTERS)}
+        assert {name: node_of(each) for name, each in claims(namespace).items()} == placed, f"seed {seed}"
+        truth.recount(pair.layout)
+        namespace.empty()
+        namespace.api.delete_all("resourceclaims", namespace=namespace.name, timeout_s=PATIENCE_S)
     accepted = truth.bindings(audit.writes(pair.layout, namespace=namespace.name))
     assert set(accepted.values()) == {1}
 

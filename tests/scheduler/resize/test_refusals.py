@@ -97,6 +97,7 @@ async def test_kai_gpu_fractioning_reads_the_limits_of_a_pod_once() -> None:
     cluster.node("n0", delivery={"mode": "nvfractions"}, conditions=ready)
     async with resizing(cluster):
         await cluster.runs("p", 100)
+        await cluster.until(lambda: "uid-p" in cluster.term.state.running, "the pod")
         asked = adjustment.answer(cluster.term.state, cluster.term.state.running["uid-p"], decode_wish(LARGER))
         assert (asked.reason, words in asked.message) == ("ResizeRefused", True)
         cluster.node("n0", delivery={"mode": "cdi"})
