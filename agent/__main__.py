@@ -9,7 +9,9 @@ from pathlib import Path
 
 from agent import sources
 from agent.delivery import DeliveryPlugin
+from agent.dra.claim_files import ClaimFiles
 from agent.dra.node_allocators import NodeAllocators
+from agent.dra.node_view import NodeView
 from agent.inventory import InventoryError
 from agent.measurement_metrics import MeasurementCollector
 from agent.measuring import Measurer
@@ -94,8 +96,6 @@ def _claims(
     if settings.allocator == "ledger" or not node:
         return
     from agent.dra.calls import Calls  # noqa: PLC0415 -- gRPC takes 20 MB, and few nodes need it
-    from agent.dra.claim_files import ClaimFiles  # noqa: PLC0415 -- the same
-    from agent.dra.node_view import NodeView  # noqa: PLC0415 -- the same
     from agent.dra.plugin import DraPlugin  # noqa: PLC0415 -- the same
 
     files = ClaimFiles(Path(settings.cdi_folder))

@@ -32,6 +32,8 @@ CARD: Final = "gpu.scheduling/card"
 
 DRA_DRIVER: Final = API_GROUP
 """The DRA driver of the cards that Kubernetes allocates, and its DeviceClass (docs/dra.md)."""
+DRA_SINCE: Final = (1, 36)
+"""The first version of Kubernetes whose scheduler shares a device as our slices offer it."""
 NODE_DRAINING_TAINT: Final = "gpu.scheduling/draining"
 """On all devices of a node that goes back to the ledger."""
 CARD_UNHEALTHY_TAINT: Final = "gpu.scheduling/unhealthy"

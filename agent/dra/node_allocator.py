@@ -28,6 +28,7 @@ _STEP_SECONDS: Final = 1.0
 _CHECK_SECONDS: Final = 10.0
 """Between two looks at a slice that nobody but this agent should write; the kubelet may have deleted it."""
 _RETRY_SECONDS: Final = 5.0
+_UNSUPPORTED_SECONDS: Final = 300.0
 
 
 class NodeAllocator:
@@ -149,6 +150,9 @@ class NodeAllocator:
         report = self._report
         if self._wanted is None or report is None or self._published != self._state:
             return _CHECK_SECONDS
+        if self.allocator == "ledger" and self._wanted == "dra" and (why := await self._view.unsupported()):
+            self._problems.report(f"node {self._node}, allocator dra", why)
+            return _UNSUPPORTED_SECONDS
         present = await self._view.slice()
         facts = await self._facts(self._wanted, present)
         step = next_step(self.allocator, facts)

@@ -1,5 +1,6 @@
 """What the API server says of a node at this moment: its slice, the claims and pods that have its cards, its drain."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from cluster.resource import GPU_NODE_STATUSES, LEADERSHIPS, PODS, RESOURCE_CLAI
 
 MANAGER: Final = "tranche-agent"
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_DIGITS: Final = re.compile(r"\d{1,6}")
 _LEADERSHIP: Final = "tranche-scheduler"
 
 
@@ -31,12 +33,35 @@ class _Leadership(msgspec.Struct):
     spec: _Leader
 
 
+class _Version(msgspec.Struct):
+    """The version of the API server; the minor may end in `+`."""
+
+    major: str = ""
+    minor: str = ""
+
+
 class NodeView:
     """A node by calls at each question: no copy, which could be older than what it is to decide about."""
 
     def __init__(self, api: Api, node: str) -> None:
         self._api = api
         self._node = node
+
+    async def unsupported(self) -> str:
+        """Return why this cluster cannot share devices; empty if it can.
+
+        Before 1.36 kube-scheduler does not try the next card for a pod that does not fit the first one.
+
+        Raises:
+            ClusterError: as below.
+        """
+        version = msgspec.json.decode(await self._api.request("GET", "/version"), type=_Version)
+        if (_number(version.major), _number(version.minor)) >= names.DRA_SINCE:
+            return ""
+        needed = ".".join(map(str, names.DRA_SINCE))
+        return (
+            f"allocator dra needs Kubernetes {needed}, and this is {version.major}.{version.minor}: it stays the ledger"
+        )
 
     async def slice(self) -> Mapping[str, Any] | None:
         """Return the node's ResourceSlice; None if there is none, or the API server has no such kind.
@@ -115,6 +140,11 @@ class NodeView:
         except NotFoundError:
             return False
         return confirmed == Drained(drain, f"{leader.spec.epoch}/{leader.spec.identity}")
+
+
+def _number(text: str) -> int:
+    digits = _DIGITS.match(text)
+    return int(digits[0]) if digits else 0
 
 
 def _is_allocated(annotations: Mapping[str, str]) -> bool:
