@@ -58,7 +58,12 @@ async def _run(configuration: Configuration[AgentSettings], stop: asyncio.Event)
             api = Api(connection, traffic=TrafficMetrics(metrics.registry))
             exposition.register_process(metrics.registry)
             limits = MemoryLimits() if settings.memory_limits == "agent" else None
-            allocators = NodeAllocators(api, setting=settings.allocator, on_change=wakeup.set)
+            allocators = NodeAllocators(
+                api,
+                setting=settings.allocator,
+                on_change=wakeup.set,
+                settle_seconds=settings.dra_settle_seconds,
+            )
             agent = Agent(
                 api,
                 source=source,

@@ -77,6 +77,8 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         pod_resources_socket: where the kubelet lists the devices of containers.
         allocator: who gives out this node's cards (docs/dra.md): the scheduler by its `ledger`, or Kubernetes by `dra`;
             with `label` it is `dra` on nodes whose label `gpu.scheduling/allocator` says so.
+        dra_settle_seconds: for how long kube-scheduler may still decide by an earlier state of a ResourceSlice: a node
+            that comes back from DRA waits for so long after its devices are closed, and after its slice is gone.
         dra_plugin_folder: where the socket of the agent as the kubelet's DRA plugin is, under its path on the host.
         dra_registration_folder: the kubelet's folder for the registration of plugins.
         cdi_folder: where the container runtime reads CDI specifications, for those of claims.
@@ -115,6 +117,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_plugin_folder: str = "/var/lib/kubelet/device-plugins"
     pod_resources_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
     allocator: Literal["ledger", "dra", "label"] = "ledger"
+    dra_settle_seconds: Seconds = 10.0
     dra_plugin_folder: str = "/var/lib/kubelet/plugins/gpu.scheduling"
     dra_registration_folder: str = "/var/lib/kubelet/plugins_registry"
     cdi_folder: str = "/var/run/cdi"

@@ -22,8 +22,6 @@ from cluster.gpu_node_status import Allocator, Status
 
 log = logging.getLogger(__name__)
 
-SETTLE_SECONDS: Final = 10.0
-"""For how long kube-scheduler may still decide by the last state of a slice."""
 _STEP_SECONDS: Final = 1.0
 _CHECK_SECONDS: Final = 10.0
 """Between two looks at a slice that nobody but this agent should write; the kubelet may have deleted it."""
@@ -44,7 +42,7 @@ class NodeAllocator:
         *,
         node: str,
         on_change: Callable[[], None],
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float,
         clock: Callable[[], float] = time.monotonic,
         new_drain: Callable[[], str] = lambda: uuid.uuid4().hex,
     ) -> None:

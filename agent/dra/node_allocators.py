@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal
 
-from agent.dra.node_allocator import SETTLE_SECONDS, NodeAllocator
+from agent.dra.node_allocator import NodeAllocator
 from agent.dra.node_view import NodeView
 from agent.publishing.published_state import Node, read_status
 from agent.report import NodeReport
@@ -19,9 +19,12 @@ class NodeAllocators:
         *,
         setting: Literal["ledger", "dra", "label"],
         on_change: Callable[[], None],
-        settle_seconds: float = SETTLE_SECONDS,
+        settle_seconds: float,
     ) -> None:
-        """Take nodes where `setting` says, or their labels; `on_change` is called when a node is to be published."""
+        """Take nodes where `setting` says, or their labels; `on_change` is called when a node is to be published.
+
+        A slice has to be closed, and then gone, for `settle_seconds` before the next step.
+        """
         self._api = api
         self._setting = setting
         self._on_change = on_change

@@ -47,7 +47,7 @@ class Machine:
         self.allocator = self._allocator()
 
     def _allocator(self) -> NodeAllocator:
-        made = NodeAllocator(cast("NodeView", self.node), node=NODE, on_change=lambda: None)
+        made = NodeAllocator(cast("NodeView", self.node), node=NODE, on_change=lambda: None, settle_seconds=10.0)
         made.restore(Status(allocator="dra"))
         cards = (DeviceReport(Card("GPU-a", 0, 81920)), DeviceReport(Card("GPU-b", 1, 81920)))
         made.with_allocator(NodeReport(NODE, cards))

@@ -117,9 +117,10 @@ class PlayedNode:
 class PlayedKubelet:
     """A kubelet as a DRA plugin sees it: it calls the sockets that it finds in its folder."""
 
-    def __init__(self, registrations: Path) -> None:
-        """Look for plugins in `registrations`."""
+    def __init__(self, registrations: Path, *, namespace: str = "team") -> None:
+        """Look for plugins in `registrations`; the claims are in `namespace`."""
         self._registrations = registrations
+        self._namespace = namespace
 
     @property
     def socket(self) -> Path:
@@ -147,23 +148,22 @@ class PlayedKubelet:
 
     async def prepare(self, *names: str, uid: str = "") -> dict[str, NodePrepareResourceResponse]:
         """Ask for the devices of claims, and return the answers by UID."""
-        request = NodePrepareResourcesRequest(claims=[_message(name, uid) for name in names])
+        request = NodePrepareResourcesRequest(claims=[self._message(name, uid) for name in names])
         answer = await self._plugin("NodePrepareResources", request, NodePrepareResourcesResponse)
         return dict(answer.claims)
 
     async def unprepare(self, *names: str, uid: str = "") -> dict[str, str]:
         """Say that the pods of claims have ended, and return the errors by UID."""
-        request = NodeUnprepareResourcesRequest(claims=[_message(name, uid) for name in names])
+        request = NodeUnprepareResourcesRequest(claims=[self._message(name, uid) for name in names])
         answer = await self._plugin("NodeUnprepareResources", request, NodeUnprepareResourcesResponse)
         return {uid: each.error for uid, each in answer.claims.items()}
+
+    def _message(self, name: str, uid: str) -> ClaimMessage:
+        return ClaimMessage(namespace=self._namespace, name=name, uid=uid or f"uid-{name}")
 
     async def _plugin(self, method: str, request: Any, answer: Any) -> Any:
         info = await self.register()
         return await _call(info.endpoint, f"/{calls.SERVICE}/{method}", request, answer)
-
-
-def _message(name: str, uid: str) -> ClaimMessage:
-    return ClaimMessage(namespace="team", name=name, uid=uid or f"uid-{name}")
 
 
 async def _call(socket: Any, method: str, request: Any, answer: Any) -> Any:
