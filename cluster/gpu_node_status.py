@@ -22,7 +22,7 @@ NodeState = Literal["DriverMissing", "NoCards"]
 
 
 Allocator = Literal["ledger", "draining", "dra"]
-"""Who gives out the cards of a node: the ledger; nobody, while its pods end; Kubernetes by DRA (docs/dra.md)."""
+"""Who gives out the cards of a node: the ledger; no allocator, while its pods end; Kubernetes by DRA (docs/dra.md)."""
 
 
 class NodeProblem(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ class Calls:
     """The methods of the service for one node. Each claim is answered by itself, as often as the kubelet asks."""
 
     def __init__(self, node: str, view: NodeView, *, allocator: NodeAllocator, files: ClaimFiles) -> None:
-        """Answer for a node; `view` says what claims have, and `allocator` whether they may have it."""
+        """Serve a node; `view` says what claims have, and `allocator` whether they may have it."""
         self._node = node
         self._view = view
         self._allocator = allocator

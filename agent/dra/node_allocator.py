@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _STEP_SECONDS: Final = 1.0
 _CHECK_SECONDS: Final = 10.0
-"""Between two looks at a slice that nobody but this agent should write; the kubelet may have deleted it."""
+"""Between two looks at a slice that only this agent should write; the kubelet may have deleted it."""
 _RETRY_SECONDS: Final = 5.0
 _UNSUPPORTED_SECONDS: Final = 300.0
 

@@ -64,7 +64,7 @@ class NodeView:
         )
 
     async def slice(self) -> Mapping[str, Any] | None:
-        """Return the node's ResourceSlice; None if there is none, or the API server has no such kind.
+        """Return the node's ResourceSlice; None if it does not exist, or the API server has no such kind.
 
         Raises:
             ClusterError: the API server does not answer, or refuses.
@@ -114,7 +114,7 @@ class NodeView:
         return await self._api.get(RESOURCE_CLAIMS, Claim, name=name, namespace=namespace)
 
     async def allocated_pod(self) -> str:
-        """Return a pod on the node that has not finished and has an allocation of ours; empty if there is none.
+        """Return a pod on the node that has not finished and has an allocation of ours; empty without one.
 
         Raises:
             ClusterError: as above.

@@ -79,7 +79,7 @@ class DraPlugin:
 
 
 def _identity(socket: Path) -> tuple[int, int] | None:
-    """Return what tells a socket from another one of the same path; None if there is none."""
+    """Return what tells a socket from another one of the same path; None if it does not exist."""
     try:
         status = socket.stat()
     except FileNotFoundError:

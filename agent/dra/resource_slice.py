@@ -40,7 +40,7 @@ def body(
         cordoned: the UUIDs of the cards that take no new pods.
         node_uid: the UID of the Node, which owns the slice; empty if unknown.
         is_closed: whether no device is to be allocated any more.
-        present: the slice as it is now; None if there is none.
+        present: the slice as it is now; None if it does not exist.
     """
     devices = [
         _device(each, node=report.node, version=_version(report.driver_version), taints=taints)
@@ -149,7 +149,7 @@ def _taint(key: str) -> dict[str, str]:
 
 
 def _version(driver: str) -> str:
-    """Return a driver's version as a semantic version, whose numbers have no leading zeros; empty if it is none."""
+    """Return a driver's version as a semantic version, whose numbers have no leading zeros; empty if it has another form."""
     match = _VERSION.fullmatch(driver)
     return ".".join(str(int(number or 0)) for number in match.groups()) if match else ""
 

@@ -59,7 +59,7 @@ def next_step(allocator: Allocator, facts: Facts) -> Step:
         return Step("dra", "open", serves=True) if facts.wanted == "dra" else _back(facts)
     if allocator == "ledger":
         return Step("ledger" if facts.wanted == "ledger" else "draining", "absent", serves=False)
-    # A slice that somebody else left behind is withdrawn, and before the ledger returns its claims have to end.
+    # A slice that another process left behind is withdrawn, and before the ledger returns its claims have to end.
     if facts.wanted == "ledger":
         is_clear = facts.slice == "absent" and facts.is_settled and not facts.has_claims
         return Step("ledger" if is_clear else "draining", "absent", serves=False)

@@ -63,7 +63,7 @@ class NodeAllocators:
                 self.rejections.set(node, _RETURNING)
         else:
             self._returning.discard(node)
-            self.rejections.set(node, _DRAINING if now == "draining" else _OF_DRA)
+            self.rejections.set(node, rejection_by(now))
             if now == "draining" and reported.drain:
                 self._drains[node] = Drain(node, reported.drain, status.metadata.resource_version, status.spec.drained)
         self.changed.set()
@@ -113,6 +113,11 @@ class NodeAllocators:
         return node in self._uncounted or any(
             each.is_pod or each.uid.startswith((LEASE_PREFIX, DRA_PREFIX)) for each in self._ledger.reservations(node)
         )
+
+
+def rejection_by(allocator: Allocator) -> NodeRejection | None:
+    """Return the rejection of each pod by a node whose agent reports this allocator; None if it is the ledger."""
+    return {"ledger": None, "draining": _DRAINING, "dra": _OF_DRA}[allocator]
 
 
 _DRAINING = NodeRejection(

@@ -172,7 +172,7 @@ def as_stored(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_slice_is_written_only_if_it_differs() -> None:
-    """What the API server adds and how it writes quantities is no difference."""
+    """What the API server adds and how it writes quantities makes no difference."""
     made = resource_slice.body(report(card(0, healthy=False), card(1)))
     assert resource_slice.is_same(made, as_stored(made))
     assert not resource_slice.is_same(made, None)
@@ -199,7 +199,7 @@ def test_presence_is_closed_only_if_no_device_is_open() -> None:
     [("550.54.15", "550.54.15"), ("535.104.05", "535.104.5"), ("615.10", "615.10.0"), ("", None), ("x", None)],
 )
 def test_driver_version_is_a_semantic_version(driver: str, version: str | None) -> None:
-    """The API server refuses leading zeros; a text that is none is left out."""
+    """The API server refuses leading zeros; another text is left out."""
     (device,) = resource_slice.body(report(card(), driver=driver))["spec"]["devices"]
     assert device["attributes"].get("driverVersion", {}).get("version") == version
 

@@ -63,7 +63,7 @@ class World(RuleBasedStateMachine):
         """Let an administrator want another allocator."""
         self.wanted = wanted
 
-    # ---- everybody else --------------------------------------------------------------------------------------------
+    # ---- all others --------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.allocator == "ledger" and self.slice == "absent")
     @rule()

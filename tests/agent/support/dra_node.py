@@ -73,7 +73,7 @@ class PlayedNode:
         return self.too_old
 
     async def slice(self) -> Mapping[str, Any] | None:
-        """Return the slice."""
+        """Return what a test has set, or the agent has written."""
         self._answer()
         return self.present
 
@@ -93,7 +93,7 @@ class PlayedNode:
         return [each for each in self.all_claims.values() if each.results(NODE)]
 
     async def claim(self, namespace: str, name: str) -> Claim:
-        """Return a claim."""
+        """Return the claim of a name; there is one namespace."""
         self._answer()
         found = self.all_claims.get(name)
         if found is None or namespace != "team":

@@ -146,7 +146,7 @@ def test_component_on_a_cluster_that_is_too_old(minor: str, *, is_refused: bool)
 
 
 def test_label_without_the_component() -> None:
-    """The agents do not read it, or nobody could claim the cards."""
+    """The agents do not read it, or no pod could claim the cards."""
     labelled = node(labels={"gpu.scheduling/allocator": "dra"})
     finding = about(report_on(nodes=[labelled]), "node n1", "asks for DRA")
     assert "manifests/dra" in finding.next_step
