@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from lab import kubectl, wait
+from agent.dra import resource_slice
+from agent.dra.node_view import NodeView
+from agent.report import DeviceReport, NodeReport
+from allocation.inventory import Card
+from cluster.api import Api
+from cluster.connect import connect
+from lab import kubeconfig, kubectl, wait
 from lab.client import client
 from lab.connection import RefusedError
 from lab.errors import LabError
 from lab.processes import Daemon
+from tests.agent.support.cluster_view import as_scheduler
 from tests.agent.support.dra_node import PlayedKubelet
 from tests.dra.conftest import ALONE, NODES
-from tests.support import namespaces
+from tests.support import identities, namespaces
 from tests.support.depth import repetitions
 from tests.system.conftest import PATIENCE_S, pod
 from tests.system.support import dra_nodes as dra
@@ -161,6 +168,26 @@ def test_nobody_but_the_scheduler_confirms_a_drain(changing_nodes: Layout) -> No
         client(changing_nodes).patch("gpunodestatus", OTHER, drained)
 
 
+async def test_agent_believes_the_leader_of_this_moment_only(changing_nodes: Layout) -> None:
+    """With the rights that the component gives it, by which it also reads all else that it decides by."""
+    api, scheduler = client(changing_nodes), as_scheduler(changing_nodes)
+    leader = api.get("leadership", "tranche-scheduler", namespace="tranche-system")["spec"]
+    file = kubeconfig.service_account_kubeconfig(
+        changing_nodes, namespace="tranche-system", name="tranche-agent", node=OTHER
+    )
+    async with connect(program="test", kubeconfig=str(file)) as connection:
+        view = NodeView(Api(connection), OTHER)
+        assert not await view.is_confirmed("d")
+        for epoch, is_believed in ((leader["epoch"] - 1, False), (leader["epoch"], True)):
+            drained = {"drain": "d", "leader": f"{epoch}/{leader['identity']}"}
+            scheduler.patch("gpunodestatus", OTHER, {"spec": {"drained": drained}})
+            assert await view.is_confirmed("d") == is_believed
+        assert await view.unsupported() == ""
+        assert await view.allocated_pod() == ""
+        assert await view.claims() == []
+        assert await view.slice() is None
+
+
 # ---- who may claim ---------------------------------------------------------------------------------------------------
 
 
@@ -177,6 +204,21 @@ def test_class_is_for_namespaces_that_are_opted_in(changing_nodes: Layout, claim
         api.create(make("c", *requests), namespace=claimant.name, dry_run=True)
     other = {"name": "gpu", "exactly": {"deviceClassName": "other.example.com"}}
     api.create(make("c", other), namespace=plain, dry_run=True)
+
+
+def test_agent_publishes_for_its_own_node_and_driver_only(changing_nodes: Layout) -> None:
+    """Its token is bound to its node; it may not take the cards of other drivers from their claims either."""
+    agent = identities.process(changing_nodes, "agent", node=NODE)
+    own, foreign = (resource_slice.body(NodeReport(node, (DeviceReport(Card("u", 0, 1)),))) for node in NODES)
+    other = {**own, "metadata": {"name": "other"}, "spec": {**own["spec"], "driver": "other.example.com"}}
+    agent.apply(own, dry_run=True)
+    for each in (foreign, other):
+        with pytest.raises(RefusedError, match="no ResourceSlice of another node or driver"):
+            agent.apply(each, dry_run=True)
+    client(changing_nodes).create(other)
+    with pytest.raises(RefusedError, match="no ResourceSlice of another node or driver"):
+        agent.delete("resourceslices", "other")
+    client(changing_nodes).delete("resourceslices", "other")
 
 
 @pytest.mark.parametrize("key", [{}, {"key": "gpu.scheduling/draining"}, {"key": "gpu.scheduling/cordoned"}])
@@ -300,6 +342,8 @@ async def test_plugin_hands_out_what_kube_scheduler_allocated(changing_nodes: La
             assert "CUDA_DEVICE_SM_LIMIT=30" in file.read_text()
             agent.stop()
             agent = dra.start_agent(changing_nodes, ALONE, folder)
+        path = "../../x"
+        assert await kubelet.unprepare("c", uid=path) == {path: f"{path!r} is not the UID of a claim"}
         assert await kubelet.unprepare("c", uid=uid) == {uid: ""}
         assert not [*(folder / "cdi").glob("*.json")]
 
