@@ -104,7 +104,6 @@ class Calls:
             ClusterError: the API server does not answer, or refuses.
             OSError: the file cannot be written.
         """
-        self._check_serves()
         if pod := await self._view.allocated_pod():
             raise Refusal(f"pod {pod} has cards of node {self._node} by Tranche's ledger: it has to end first")
         found = await self._view.claim(claim.namespace, claim.name)
@@ -114,7 +113,8 @@ class Calls:
         if not results:
             raise Refusal(f"no card of node {self._node} is allocated to the claim")
         specification, prepared = cdi.prepare(claim.uid, results, self._allocator.cards)
-        self._check_serves()  # again: meanwhile the node may have begun to leave
+        # After all that was awaited: meanwhile the node may have begun to leave.
+        self._check_serves()
         self._files.write(claim.uid, specification)
         return [
             Device(

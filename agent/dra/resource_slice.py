@@ -149,7 +149,7 @@ def _taint(key: str) -> dict[str, str]:
 
 
 def _version(driver: str) -> str:
-    """Return a driver's version as a semantic version, whose numbers have no leading zeros; empty if it has another form."""
+    """Return a driver's version as a semantic version, whose numbers have no leading zeros; else nothing."""
     match = _VERSION.fullmatch(driver)
     return ".".join(str(int(number or 0)) for number in match.groups()) if match else ""
 

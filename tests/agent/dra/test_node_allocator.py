@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from agent.dra.node_allocator import NodeAllocator
+from agent.publishing.published_state import same
 from agent.report import DeviceReport, NodeReport
 from allocation.inventory import Card
 from cluster.gpu_node_status import Status
@@ -81,6 +82,22 @@ async def test_slice_is_published_after_the_confirmation_of_this_drain() -> None
     assert node.present is None
     assert await agent.step() == ("dra", True)
     assert [*devices(node)] == ["gpu-0", "gpu-1"]
+
+
+async def test_register_annotation_has_no_cards_of_another_allocator() -> None:
+    """The ledger reads it where the status is gone for a moment, and HAMi's scheduler always."""
+    agent = Agent(PlayedNode())
+    assert agent.allocator.with_allocator(REPORT).registered == REPORT.inventory
+    await to_dra(agent)
+    assert agent.allocator.with_allocator(REPORT).registered.cards == ()
+    assert agent.allocator.with_allocator(REPORT).inventory == REPORT.inventory
+
+
+def test_allocator_that_another_client_changes_is_noticed() -> None:
+    """The agent writes its own again."""
+    assert same(Status(allocator="dra"), Status(allocator="dra"))
+    assert not same(Status(allocator="dra"), Status(allocator="ledger"))
+    assert not same(Status(allocator="draining", drain="a"), Status(allocator="draining", drain="b"))
 
 
 async def test_nothing_happens_before_the_status_is_published() -> None:

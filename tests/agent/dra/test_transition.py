@@ -25,6 +25,7 @@ class World(RuleBasedStateMachine):
         self.serves = False
         self.drain = 0
         self.confirmed = 0
+        self.deciding = 0
         self.pods = 0
         self.claims = 0
         self.prepared = 0
@@ -68,10 +69,17 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.allocator == "ledger" and self.slice == "absent")
     @rule()
     def place(self) -> None:
-        """Let the ledger place a pod."""
+        """Let the ledger decide about a pod, whose Binding takes effect at some time."""
+        self.deciding += 1
+
+    @precondition(lambda self: self.deciding)
+    @rule()
+    def bind(self) -> None:
+        """Let a Binding take effect."""
+        self.deciding -= 1
         self.pods += 1
 
-    @precondition(lambda self: self.allocator == "draining" and not self.pods)
+    @precondition(lambda self: self.allocator == "draining" and not self.pods and not self.deciding)
     @rule()
     def confirm(self) -> None:
         """Let the leader confirm this drain."""
