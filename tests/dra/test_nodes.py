@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.apiserver, pytest.mark.dra, pytest.mark.timeout(600)]
 NODE, OTHER = NODES
 _MOST_WAITING = 5
+# Longer than a node takes back to the ledger that does not wait for claims.
+_LASTS_S = 6.0
 
 
 @contextmanager
@@ -250,7 +253,7 @@ def test_whole_card_is_an_easy_mistake(changing_nodes: Layout, claimant: Namespa
 
 
 class Load:
-    """Pods of the ledger and pods with claims, which come all the time and go as soon as they have a node.
+    """Pods of the ledger and pods with claims, which come all the time and have a node for a while.
 
     Attributes:
         seen: how many had one, of each kind.
@@ -260,6 +263,7 @@ class Load:
         self._tenant = tenant
         self._node = node
         self._serial = itertools.count()
+        self._since: dict[str, float] = {}
         self.seen = {"ledger": 0, "dra": 0}
         tenant.create(dra.template("part", dra.request(memory="100Mi")))
 
@@ -270,9 +274,12 @@ class Load:
             kind = "dra" if each["spec"].get("resourceClaims") else "ledger"
             if not each["spec"].get("nodeName"):
                 waiting[kind] += 1
-            elif "deletionTimestamp" not in each["metadata"]:
+                continue
+            name = each["metadata"]["name"]
+            if name not in self._since:
                 self.seen[kind] += 1
-                name = each["metadata"]["name"]
+            lasts = time.monotonic() - self._since.setdefault(name, time.monotonic())
+            if lasts > _LASTS_S and "deletionTimestamp" not in each["metadata"]:
                 self._tenant.api.delete("pods", name, namespace=self._tenant.name, grace_s=1, wait=False)
         number = next(self._serial)
         if waiting["ledger"] < _MOST_WAITING:
