@@ -9,6 +9,9 @@ from pathlib import Path
 
 from agent import sources
 from agent.delivery import DeliveryPlugin
+from agent.dra.claim_files import ClaimFiles
+from agent.dra.node_allocators import NodeAllocators
+from agent.dra.node_view import NodeView
 from agent.inventory import InventoryError
 from agent.measurement_metrics import MeasurementCollector
 from agent.measuring import Measurer
@@ -55,6 +58,12 @@ async def _run(configuration: Configuration[AgentSettings], stop: asyncio.Event)
             api = Api(connection, traffic=TrafficMetrics(metrics.registry))
             exposition.register_process(metrics.registry)
             limits = MemoryLimits() if settings.memory_limits == "agent" else None
+            allocators = NodeAllocators(
+                api,
+                setting=settings.allocator,
+                on_change=wakeup.set,
+                settle_seconds=settings.dra_settle_seconds,
+            )
             agent = Agent(
                 api,
                 source=source,
@@ -63,6 +72,7 @@ async def _run(configuration: Configuration[AgentSettings], stop: asyncio.Event)
                 identity=settings.identity or os.environ.get("POD_NAME") or socket.gethostname(),
                 metrics=metrics,
                 wakeup=wakeup,
+                allocators=allocators,
                 plugin=_plugin(configuration, api, node, metrics=metrics, wakeup=wakeup, limits=limits),
             )
             measurer = Measurer(source, node=node, settings=settings)
@@ -70,7 +80,9 @@ async def _run(configuration: Configuration[AgentSettings], stop: asyncio.Event)
             async with serving(agent, metrics, measurer, address=settings.metrics_address, port=settings.metrics_port):
                 measuring = asyncio.create_task(measurer.run(), name="measurements")
                 try:
-                    await process.until(stop, agent.run(), *_limiting(limits, api, node))
+                    await process.until(
+                        stop, agent.run(), *_limiting(limits, api, node), *_claims(settings, api, node, allocators)
+                    )
                 finally:
                     measuring.cancel()
 
@@ -80,6 +92,22 @@ def _limiting(limits: MemoryLimits | None, api: Api, node: str) -> Iterator[Coro
     if limits is not None:
         yield limits.run()
         yield pod_watch.of_node(api, node, limits.allocate).run()
+
+
+def _claims(
+    settings: AgentSettings, api: Api, node: str, allocators: NodeAllocators
+) -> Iterator[Coroutine[None, None, None]]:
+    """Yield what prepares claims for the kubelet of this node, if any; the nodes of a fleet file have no kubelet."""
+    if settings.allocator == "ledger" or not node:
+        return
+    from agent.dra.calls import Calls  # noqa: PLC0415 -- gRPC takes 20 MB, and few nodes need it
+    from agent.dra.plugin import DraPlugin  # noqa: PLC0415 -- the same
+
+    files = ClaimFiles(Path(settings.cdi_folder))
+    calls = Calls(node, NodeView(api, node), allocator=allocators.of(node), files=files)
+    yield DraPlugin(
+        calls, folder=Path(settings.dra_plugin_folder), registrations=Path(settings.dra_registration_folder)
+    ).run()
 
 
 def _plugin(

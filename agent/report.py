@@ -9,7 +9,7 @@ from allocation.isolation import Isolation
 from allocation.mig import MODE
 from allocation.node_isolation import NO_ISOLATION, NodeIsolation
 from allocation.topology.layout import PeerLink
-from cluster.gpu_node_status import NodeProblem, Status, status_of
+from cluster.gpu_node_status import Allocator, NodeProblem, Status, status_of
 from cluster.mig_status import InstanceRequestStatus
 
 
@@ -41,7 +41,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     `mig_instances` is the status of the scheduler's instance requests; `isolation` is None until it was found out, and
     so are `delivery` and `fabric`: a source that knows them, such as a fleet file, sets them. An `incomplete` report
     lacks cards that are there and could not be read. With a `problem` no card can be used now, and the devices are
-    those that the node had last.
+    those that the node had last. `allocator` is None if the ledger always gave out the cards, and `drain` is empty
+    unless it is `draining`.
     """
 
     node: str
@@ -53,6 +54,8 @@ class NodeReport(msgspec.Struct, frozen=True):
     fabric: Fabric | None = None
     incomplete: bool = False
     problem: NodeProblem | None = None
+    allocator: Allocator | None = None
+    drain: str = ""
 
     @property
     def creates_instances(self) -> bool:
@@ -63,6 +66,11 @@ class NodeReport(msgspec.Struct, frozen=True):
     def inventory(self) -> NodeInventory:
         """The cards as the ledger represents them."""
         return NodeInventory(self.node, tuple(device.card for device in self.devices))
+
+    @property
+    def registered(self) -> NodeInventory:
+        """The cards in the register annotation, by which the ledger alone gives them out: none while it must not."""
+        return self.inventory if self.allocator in (None, "ledger") else NodeInventory(self.node, ())
 
     def status(self) -> Status:
         """Return the report as the `status` of a GpuNodeStatus."""
@@ -89,7 +97,14 @@ class NodeReport(msgspec.Struct, frozen=True):
             status.state, status.message = self.problem.state, self.problem.message
         if self.mig_instances:
             status.mig_instances = self.mig_instances
+        self._set_allocator(status)
         return status
+
+    def _set_allocator(self, status: Status) -> None:
+        if self.allocator is not None:
+            status.allocator = self.allocator
+        if self.drain:
+            status.drain = self.drain
 
     def _set_isolation(self, status: Status) -> None:
         isolation, has_mig = self.isolation or NO_ISOLATION, any(each.card.mode == MODE for each in self.devices)

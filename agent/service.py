@@ -10,18 +10,18 @@ import msgspec
 
 from agent import daemon_call, delivery, fabric, isolation, last_inventory
 from agent.delivery import DeliveryPlugin
+from agent.dra.node_allocators import NodeAllocators
 from agent.instance_reconciler import InstanceReconciler
 from agent.inventory import InventoryError, InventorySource
 from agent.metrics import Metrics
-from agent.publishing.published_state import observe, read_status
+from agent.publishing.published_state import Node, observe, read_status
 from agent.publishing.publisher import Publisher
 from agent.report import DeviceReport, NodeReport
 from agent.settings import AgentSettings
 from agent.threadsafe_event import ThreadsafeEvent
-from allocation.mig import InstanceRequest
 from cluster.api import Api
 from cluster.errors import ClusterError
-from cluster.gpu_node_status import Status
+from cluster.gpu_node_status import Spec, Status
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +42,19 @@ class Agent:
         identity: str,
         metrics: Metrics,
         wakeup: ThreadsafeEvent,
+        allocators: NodeAllocators,
         plugin: DeliveryPlugin | None = None,
     ) -> None:
         """Serve `node`, or every node of the source if it is empty; `wakeup` triggers a reading.
 
-        `plugin` delivers cards, if the agent does so itself.
+        `allocators` say who gives out the cards. `plugin` delivers cards, if the agent does so itself.
         """
         self._api = api
         self._source = source
         self._node = node
         self._settings = settings
         self._wakeup = wakeup
+        self._allocators = allocators
         self._plugin = plugin
         self._identity = identity
         self._metrics = metrics
@@ -61,14 +63,17 @@ class Agent:
         self._reconcilers: dict[str, InstanceReconciler] = {}
         self._last_devices: dict[str, tuple[DeviceReport, ...]] = {}
         """What an earlier process published of nodes whose cards this one has not read yet."""
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, list[asyncio.Task[None]]] = {}
+        self._unrestored: set[str] = set()
+        """The nodes that are not served yet, because what an earlier process published of them was not read."""
         self._started = False
 
     def unpublished(self) -> list[str] | None:
         """Return the nodes whose present inventory the API server does not have, or None before the first reading."""
         if not self._started:
             return None
-        return sorted(node for node, publisher in self._publishers.items() if not publisher.is_current)
+        waiting = {node for node, publisher in self._publishers.items() if not publisher.is_current}
+        return sorted(waiting | self._unrestored)
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -83,9 +88,9 @@ class Agent:
             watch = observe(
                 self._api,
                 node=self._node,
-                on_register=self._on_register,
+                on_node=self._on_node,
                 on_status=self._on_status,
-                on_requests=self._on_requests,
+                on_spec=self._on_spec,
             )
             group.create_task(watch, name="watch of published objects")
             if self._plugin is not None:
@@ -139,7 +144,8 @@ class Agent:
         ready = {}
         for node, report in reports.items():
             try:
-                ready[node] = await self._with_instances(await self._with_devices(report))
+                complete = await self._with_instances(await self._with_devices(report))
+                ready[node] = await self._allocators.with_allocator(complete)
             except ClusterError as error:
                 log.warning(
                     "node %s is not served yet, because its published status was not read: %s",
@@ -147,6 +153,7 @@ class Agent:
                     extra={"node": node},
                 )
                 asyncio.get_running_loop().call_later(_RESTORE_RETRY_SECONDS, self._wakeup.set)
+        self._unrestored = reports.keys() - ready.keys() - self._publishers.keys()
         return ready
 
     async def _with_devices(self, report: NodeReport) -> NodeReport:
@@ -177,17 +184,20 @@ class Agent:
     def _reconciler(self, node: str) -> InstanceReconciler:
         return self._reconcilers.setdefault(node, InstanceReconciler(node))
 
-    def _on_requests(self, node: str, requests: tuple[InstanceRequest, ...] | None) -> None:
-        if self._reconciler(node).set_requests(requests):
+    def _on_spec(self, node: str, spec: Spec) -> None:
+        self._allocators.wake(node)
+        if self._reconciler(node).set_requests(spec.mig_instances):
             self._wakeup.set()
 
     def _on_published(self, report: NodeReport) -> None:
+        self._allocators.set_published(report)
         if self._reconciler(report.node).set_published(report):
             self._wakeup.set()
 
-    def _on_register(self, node: str, register: str | None) -> None:
-        if publisher := self._publishers.get(node):
-            publisher.observe_register(register)
+    def _on_node(self, name: str, node: Node | None) -> None:
+        self._allocators.set_node(name, node)
+        if publisher := self._publishers.get(name):
+            publisher.observe_register(None if node is None else node.register)
 
     def _on_status(self, node: str, status: Status | None) -> None:
         if publisher := self._publishers.get(node):
@@ -196,7 +206,9 @@ class Agent:
     def _publish(self, reports: Mapping[str, NodeReport], group: asyncio.TaskGroup) -> None:
         for node in self._publishers.keys() - reports.keys():
             del self._publishers[node]
-            self._tasks.pop(node).cancel()
+            for task in self._tasks.pop(node):
+                task.cancel()
+            self._allocators.forget(node)
             self._metrics.forget(node)
             log.info("node %s is no longer served", node, extra={"node": node})
         for node, report in reports.items():
@@ -214,6 +226,9 @@ class Agent:
                     metrics=self._metrics,
                     on_published=self._on_published,
                 )
-                self._tasks[node] = group.create_task(publisher.run(), name=f"publisher of {node}")
+                self._tasks[node] = [group.create_task(publisher.run(), name=f"publisher of {node}")]
+                if self._allocators.is_needed(node):
+                    changing = self._allocators.of(node).run()
+                    self._tasks[node].append(group.create_task(changing, name=f"allocator of {node}"))
             else:
                 publisher.set_report(report)

@@ -75,6 +75,13 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             one by which pods request a number of cards.
         device_plugin_folder: the kubelet's folder for device plugins, which has this path whatever its root is.
         pod_resources_socket: where the kubelet lists the devices of containers.
+        allocator: who gives out this node's cards (docs/dra.md): the scheduler by its `ledger`, or Kubernetes by `dra`;
+            with `label` it is `dra` on nodes whose label `gpu.scheduling/allocator` says so.
+        dra_settle_seconds: for how long kube-scheduler may still decide by an earlier state of a ResourceSlice: a node
+            that comes back from DRA waits for so long after its devices are closed, and after its slice is gone.
+        dra_plugin_folder: where the socket of the agent as the kubelet's DRA plugin is, under its path on the host.
+        dra_registration_folder: the kubelet's folder for the registration of plugins.
+        cdi_folder: where the container runtime reads CDI specifications, for those of claims.
         host_root: where folders of the host are mounted, by which the agent finds out about the container toolkit.
         heartbeat_lease_seconds: how long a node's heartbeat is valid; the agent renews it three times in that time.
         identity: the holder of the heartbeat; empty means `$POD_NAME`, and if that is unset, the name of the host.
@@ -109,6 +116,11 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_plugin_resource: ResourceName = "nvidia.com/gpu"
     device_plugin_folder: str = "/var/lib/kubelet/device-plugins"
     pod_resources_socket: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    allocator: Literal["ledger", "dra", "label"] = "ledger"
+    dra_settle_seconds: Seconds = 10.0
+    dra_plugin_folder: str = "/var/lib/kubelet/plugins/gpu.scheduling"
+    dra_registration_folder: str = "/var/lib/kubelet/plugins_registry"
+    cdi_folder: str = "/var/run/cdi"
     host_root: str = "/host"
     heartbeat_lease_seconds: WholeSeconds = 60
     identity: str = ""

@@ -30,6 +30,15 @@ NODE: Final = "gpu.scheduling/node"
 CARD: Final = "gpu.scheduling/card"
 """On the Lease of a card: the UUID of the card, or of the MIG instance."""
 
+DRA_DRIVER: Final = API_GROUP
+"""The DRA driver of the cards that Kubernetes allocates, and its DeviceClass (docs/dra.md)."""
+DRA_SINCE: Final = (1, 36)
+"""The first version of Kubernetes whose scheduler shares a device as our slices offer it."""
+NODE_DRAINING_TAINT: Final = "gpu.scheduling/draining"
+"""On all devices of a node that goes back to the ledger."""
+CARD_UNHEALTHY_TAINT: Final = "gpu.scheduling/unhealthy"
+CARD_CORDONED_TAINT: Final = "gpu.scheduling/cordoned"
+
 # ---- what a user can set -------------------------------------------------------------------------------------------
 
 INJECTION_LABEL: Final = "gpu.scheduling/injection"
@@ -164,6 +173,8 @@ HAMI_LOCK: Final = "hami.io/mutex.lock"
 # ---- what an administrator writes on a node ------------------------------------------------------------------------
 
 CORDON: Final = "hami.io/device-cordon"
+ALLOCATOR_LABEL: Final = "gpu.scheduling/allocator"
+"""A label: `dra` if Kubernetes is to allocate the node's cards by dynamic resource allocation (docs/dra.md)."""
 SHARE_MODE_PREFIX: Final = "sharemode.gpu.bytetrade.io/"
 """Followed by the UUID of a card: how the pods of applications share it."""
 
@@ -249,6 +260,11 @@ def device_lease(node: str, index: int, *, instance: str = "") -> str:
     """
     suffix = f"-{index}.{instance}" if instance else f"-{index}"
     return _shortened(f"{DEVICE_PREFIX}{node}{suffix}", MAX_NAME_LENGTH)
+
+
+def resource_slice(node: str) -> str:
+    """Return the name of the ResourceSlice of `node`."""
+    return _shortened(f"{DRA_DRIVER}-{node}", MAX_NAME_LENGTH)
 
 
 def pod_label(pod: str) -> str:

@@ -48,6 +48,8 @@ WORDS: Final = {
     NodeReason.DevicePluginGone: "its device plugin has stopped reporting",
     NodeReason.DevicePluginFull: "its device plugin advertises too few devices",
     NodeReason.NodeNotLockable: "HAMi's device plugin serves it, and the scheduler may not lock it",
+    NodeReason.NodeDraining: "it is handed over to DRA, or comes back from it",
+    NodeReason.AllocatedByDra: "Kubernetes allocates its cards by DRA, to pods with a ResourceClaim",
     NodeReason.DriverMissing: "the driver of its cards does not answer",
     NodeReason.NoCards: "its driver lists no card",
     NodeReason.DeliveryUnavailable: "its container runtime cannot give containers their cards",

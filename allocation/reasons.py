@@ -122,6 +122,10 @@ class NodeReason(_Code):
     """A pod on the node uses cards without an allocation that can be read."""
     ForeignDraDriver = enum.auto()
     """A device of another DRA driver is allocated on the node, and is not a whole card of the node's report."""
+    NodeDraining = enum.auto()
+    """The node is handed over to DRA, or comes back from it."""
+    AllocatedByDra = enum.auto()
+    """Kubernetes allocates the node's cards by DRA."""
     InventoryRefused = enum.auto()
     """The report or the annotation about the node's cards is invalid, or contradicts another node."""
     NodeRequestOpen = enum.auto()
@@ -139,6 +143,8 @@ CLOSING: Final = (
     NodeReason.DeliveryUnavailable,
     NodeReason.UncountedPod,
     NodeReason.ForeignDraDriver,
+    NodeReason.NodeDraining,
+    NodeReason.AllocatedByDra,
     NodeReason.InventoryRefused,
     NodeReason.NodeRequestOpen,
 )

@@ -21,6 +21,10 @@ NodeState = Literal["DriverMissing", "NoCards"]
 """Why the cards of a node cannot be used: its driver does not answer, or lists no card."""
 
 
+Allocator = Literal["ledger", "draining", "dra"]
+"""Who gives out the cards of a node: the ledger; no allocator, while its pods end; Kubernetes by DRA (docs/dra.md)."""
+
+
 class NodeProblem(msgspec.Struct, frozen=True):
     """Why the cards of a node cannot be used."""
 
@@ -106,16 +110,30 @@ class Device(
         )
 
 
+class Drained(msgspec.Struct, frozen=True):
+    """The scheduler's confirmation that no pod with an allocation is left on a node.
+
+    Attributes:
+        drain: the drain that it confirms, as in the status.
+        leader: the token of the leader that wrote it, which counts only as long as this one leads.
+    """
+
+    drain: str = ""
+    leader: str = ""
+
+
 class Spec(msgspec.Struct, rename="camel"):
-    """`spec`: the node, and the MIG instances that the scheduler requests.
+    """`spec`: the node, and what the scheduler writes.
 
     Attributes:
         mig_instances: the requested instances, in addition to those of administrators; None if no scheduler has
             written a list, in which case the agent destroys nothing.
+        drained: the last confirmation of a drain; None without one.
     """
 
     node_name: str = ""
     mig_instances: tuple[InstanceRequest, ...] | None = None
+    drained: Drained | None = None
 
 
 class Status(msgspec.Struct, rename="camel"):
@@ -133,6 +151,8 @@ class Status(msgspec.Struct, rename="camel"):
         state: why the cards of the node cannot be used, in which case the devices are those that it had last; unset if
             they can be used.
         message: the details of `state`; unset without it.
+        allocator: who gives out the cards of the node; unset if it was the ledger always.
+        drain: what tells this drain from others while the allocator is `draining`; unset otherwise.
     """
 
     devices: list[Device] = []
@@ -146,6 +166,8 @@ class Status(msgspec.Struct, rename="camel"):
     incomplete: bool | msgspec.UnsetType = msgspec.UNSET
     state: NodeState | msgspec.UnsetType = msgspec.UNSET
     message: str | msgspec.UnsetType = msgspec.UNSET
+    allocator: Allocator | msgspec.UnsetType = msgspec.UNSET
+    drain: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def problem(self) -> NodeProblem | None:

@@ -23,6 +23,7 @@ from scheduler.consolidation.movable import Movable
 from scheduler.consolidation.planner import Planner
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.dra import reports
+from scheduler.dra.allocator_reconciler import AllocatorReconciler
 from scheduler.extender.rejected_pods import RejectedPods
 from scheduler.fairness.queue_reporter import QueueReporter
 from scheduler.fenced_api import FencedApi
@@ -260,6 +261,7 @@ def build_term(
         has_node=lambda name: watched.nodes.get(name) is not None,
         inventory_of=state.ledger.inventory,
     )
+    allocators = AllocatorReconciler(fenced, state.node_allocators)
     missing_devices = MissingDeviceReconciler(
         fenced,
         state=state,
@@ -319,7 +321,7 @@ def build_term(
         ),
         chores=(
             *(failures.run, locks.run, writer.run, statuses.run, queue_statuses.run, quota_statuses.run),
-            *(reconciler.run, missing_devices.run, patience.run, keeper.run, reader.run),
+            *(reconciler.run, allocators.run, missing_devices.run, patience.run, keeper.run, reader.run),
             *(each.run for each in resizers),
             *(each.run for each in (for_kube_scheduler.reporters if for_kube_scheduler is not None else ())),
         ),

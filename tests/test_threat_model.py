@@ -186,6 +186,7 @@ def test_page_names_each_policy_that_exists() -> None:
             "missing-devices",
             "expander",
             "rigid-budgets",
+            "dra",
             "dra-guard",
             "resize",
         )

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from allocation import names, node_isolation
-from allocation.mig import InstanceRequest
+from allocation.constraints import words
 from cluster.api import Api
 from cluster.errors import NotFoundError
-from cluster.gpu_node_status import GpuNodeStatus, Status
+from cluster.gpu_node_status import GpuNodeStatus, Spec, Status
 from cluster.informer import Informer
 from cluster.metadata import ObjectMeta
 from cluster.mig_status import InstanceRequestStatus
@@ -22,15 +22,26 @@ from cluster.resource import GPU_NODE_STATUSES, NODES
 
 
 class NodeMeta(ObjectMeta, rename="camel"):
-    """A Node's metadata with its annotations."""
+    """A Node's metadata with its annotations and labels."""
 
     annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}
 
 
 class Node(msgspec.Struct):
-    """A Node, of which the agent needs only the register annotation."""
+    """A Node, of which the agent needs its annotations and labels."""
 
     metadata: NodeMeta
+
+    @property
+    def wanted_allocator(self) -> str:
+        """The label that says who is to give out its cards; empty if it does not exist."""
+        return self.metadata.labels.get(names.ALLOCATOR_LABEL, "")
+
+    @property
+    def cordoned(self) -> frozenset[str]:
+        """The UUIDs of the cards that take no new pods."""
+        return frozenset(words(self.metadata.annotations.get(names.CORDON, "")))
 
     @property
     def register(self) -> str:
@@ -42,35 +53,35 @@ async def observe(
     api: Api,
     *,
     node: str,
-    on_register: Callable[[str, str | None], None],
+    on_node: Callable[[str, Node | None], None],
     on_status: Callable[[str, Status | None], None],
-    on_requests: Callable[[str, tuple[InstanceRequest, ...] | None], None],
+    on_spec: Callable[[str, Spec], None],
 ) -> None:
-    """Call back for each change of a register annotation, a status or the scheduler's requests, until cancelled.
+    """Call back for each change of a Node, of a status or of what the scheduler writes, until cancelled.
 
     The arguments of a callback are the node and the present value; None stands for an object that does not exist and
-    for a value that was never written. An empty `node` stands for all nodes.
+    for a status that was never written. An empty `node` stands for all nodes.
     """
     selectors = {"fieldSelector": f"metadata.name={node}"} if node else None
     nodes = Informer(
         api,
         NODES,
         Node,
-        on_upsert=lambda item, _: on_register(item.metadata.name, item.register),
-        on_delete=lambda item: on_register(item.metadata.name, None),
+        on_upsert=lambda item, _: on_node(item.metadata.name, item),
+        on_delete=lambda item: on_node(item.metadata.name, None),
         selectors=selectors,
     )
 
-    def notify(name: str, status: Status | None, requests: tuple[InstanceRequest, ...] | None) -> None:
+    def notify(name: str, status: Status | None, spec: Spec) -> None:
         on_status(name, status)
-        on_requests(name, requests)
+        on_spec(name, spec)
 
     statuses = Informer(
         api,
         GPU_NODE_STATUSES,
         GpuNodeStatus,
-        on_upsert=lambda item, _: notify(item.metadata.name, item.status, item.spec.mig_instances),
-        on_delete=lambda item: notify(item.metadata.name, None, None),
+        on_upsert=lambda item, _: notify(item.metadata.name, item.status, item.spec),
+        on_delete=lambda item: notify(item.metadata.name, None, Spec()),
         selectors=selectors,
     )
     async with asyncio.TaskGroup() as group:
@@ -105,10 +116,11 @@ def _content(status: Status | None) -> object:
     devices = {device.uuid: device for device in status.devices}
     properties = (status.total, status.driver_version, status.delivery, status.fabric)
     problems = (status.incomplete, status.state, status.message)
+    allocator = (status.allocator, status.drain)
     isolation = node_isolation.reported(
         status.isolation, () if status.isolation_problems is msgspec.UNSET else status.isolation_problems
     )
-    return devices, properties, problems, frozenset(status.isolation), isolation, _request_statuses(status)
+    return devices, properties, problems, allocator, frozenset(status.isolation), isolation, _request_statuses(status)
 
 
 def _request_statuses(status: Status) -> dict[str, InstanceRequestStatus]:

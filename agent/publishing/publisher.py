@@ -133,7 +133,7 @@ class Publisher:
         if self._must_verify:
             self._must_verify = False
             await self._verify()
-        register = hami.encode_register(report.inventory)
+        register = hami.encode_register(report.registered)
         if register != self._register:
             await self._annotate(register)
             self._register = register

@@ -1,5 +1,6 @@
 """The objects that preflight reads from a cluster, and what it could not read."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,12 @@ class Version(msgspec.Struct):
 
     major: str = ""
     minor: str = ""
+
+    @property
+    def numbers(self) -> tuple[int, int] | None:
+        """Both as numbers; None if they cannot be read."""
+        major, minor = (re.match("[0-9]{1,6}", each) for each in (self.major, self.minor))
+        return (int(major[0]), int(minor[0])) if major is not None and minor is not None else None
 
 
 class Rule(msgspec.Struct, rename="camel"):

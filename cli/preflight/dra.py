@@ -1,18 +1,25 @@
-"""Findings about other DRA drivers: classes for our resources, slices on our nodes, and claims with devices there."""
+"""Findings about dynamic resource allocation: other drivers beside Tranche, and nodes that go to it.
+
+Other drivers have classes for our resources, slices on our nodes, and claims with devices there.
+"""
 
 from collections.abc import Iterator
 from typing import Final
 
-from allocation.names import AGENT_LABEL, AGENT_LABEL_VALUES, HAMI_REGISTER
+import msgspec
+
+from allocation.names import AGENT_LABEL, AGENT_LABEL_VALUES, ALLOCATOR_LABEL, DRA_DRIVER, DRA_SINCE, HAMI_REGISTER
 from cli.installation.rules import Rules
 from cli.preflight.cluster_snapshot import ClusterSnapshot
 from cli.preflight.findings import Finding
 
+_WANTED: Final = "dra"
 _PAGE: Final = "docs/install.md, 'Beside NVIDIA's DRA driver'"
 
 
 def evaluate(snapshot: ClusterSnapshot, rules: Rules) -> Iterator[Finding]:
-    """Return the findings, which concern only clusters with such a driver."""
+    """Return the findings, which concern only clusters with such a driver, or with such nodes."""
+    yield from _own_nodes(snapshot, rules)
     yield from _classes(snapshot, rules)
     nodes = _nodes(snapshot)
     drivers = frozenset(rules.dra.foreign_drivers)
@@ -58,6 +65,44 @@ def _classes(snapshot: ClusterSnapshot, rules: Rules) -> Iterator[Finding]:
             f"satisfies {resource}, too, on Kubernetes 1.36 and later: {effect}",
             f"remove its extendedResourceName, or do not install the class ({_PAGE})",
         )
+
+
+def _own_nodes(snapshot: ClusterSnapshot, rules: Rules) -> Iterator[Finding]:
+    """Return the findings about nodes whose cards Kubernetes allocates, or is to allocate."""
+    is_installed = any(each.metadata.name == DRA_DRIVER for each in snapshot.device_classes)
+    changed = {
+        each.metadata.name: each.status.allocator
+        for each in snapshot.statuses
+        if each.status is not None and each.status.allocator not in (msgspec.UNSET, "ledger")
+    }
+    version = snapshot.version
+    numbers = None if version is None else version.numbers
+    if (is_installed or changed) and numbers is not None and numbers < DRA_SINCE:
+        needed, found = (".".join(map(str, each)) for each in (DRA_SINCE, numbers))
+        yield Finding(
+            "blocks",
+            ("component manifests/dra",),
+            f"needs Kubernetes {needed}, and this is {found}: a kube-scheduler before it tries no other card for a pod"
+            " that does not fit the first one",
+            rules.method.change("upgrade the cluster, or remove the component", values="dra.enabled=false"),
+        )
+    for node in snapshot.nodes:
+        name = node.metadata.name
+        if node.metadata.labels.get(ALLOCATOR_LABEL) == _WANTED and not is_installed:
+            yield Finding(
+                "changes",
+                (f"node {name}",),
+                f"its label asks for DRA, and DeviceClass {DRA_DRIVER} does not exist: pods cannot claim its cards",
+                rules.method.change("add the component manifests/dra to your overlay", values="dra.enabled=true")
+                + f" (Kubernetes {'.'.join(map(str, DRA_SINCE))}), or remove the label (docs/dra.md)",
+            )
+        if name in changed:
+            what = (
+                "takes no GPU pods: those that it has are left to end, and then Kubernetes allocates its cards by DRA"
+                if changed[name] == "draining"
+                else f"its cards are for ResourceClaims of DeviceClass {DRA_DRIVER}: it takes no GPU pods of Tranche"
+            )
+            yield Finding("notes", (f"node {name}",), what)
 
 
 def _nodes(snapshot: ClusterSnapshot) -> frozenset[str]:

@@ -1,6 +1,5 @@
 """Findings about the cluster: its version, the installed parts of Tranche, and other software for GPU pods."""
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -91,13 +90,11 @@ def remains(pods: Iterable[Pod]) -> Iterator[Finding]:
 def _version(version: Version | None) -> Iterator[Finding]:
     if version is None:
         return
-    matches = [re.match("[0-9]+", part) for part in (version.major, version.minor)]
     text = f"{version.major}.{version.minor}"
-    if None in matches:
+    if version.numbers is None:
         yield Finding("notes", ("cluster",), f"its version {text!r} cannot be read; 1.30 or newer is required")
         return
-    major, minor = (int(match[0]) for match in matches if match is not None)
-    if (major, minor) < _OLDEST:
+    if version.numbers < _OLDEST:
         yield Finding(
             "blocks",
             ("cluster",),

@@ -20,6 +20,7 @@ from cli.top.usage import CORDONED, DOUBLE_BOOKED, Amount, CardUsage, Condition,
 from cluster.dra import ResourceClaim, ResourceSlice
 from cluster.gpu_node_status import UNHEALTHY, GpuNodeStatus
 from cluster.lease import Lease
+from scheduler.dra.node_allocators import rejection_by
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 from scheduler.state.node_problems import NodeProblems
@@ -59,10 +60,13 @@ def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
     fleet = FleetCards()
     inventories, deliveries, problems = Inventories(fleet, models=settings.models), Deliveries(), NodeProblems()
     reported, messages, cordons = set(), {}, {}
+    not_ours: dict[str, NodeRejection] = {}
     for status in sorted(objects.statuses, key=lambda status: status.metadata.name):
         reported.add(status.metadata.name)
         if status.status is not None:
             messages.update({device.uuid: device.message for device in status.status.devices})
+            if rejection := rejection_by(status.status.allocator or "ledger"):
+                not_ours[status.metadata.name] = rejection
         inventories.report(status.metadata.name, status.inventory() if status.status is not None else None)
         deliveries.set_status(status)
         problems.set_status(status)
@@ -79,7 +83,7 @@ def count(objects: FleetObjects, settings: AllocationSettings) -> FleetUsage:
         agent, inventory = agents.of(name) if name in reported else AgentCheck("None"), fleet.inventory(name)
         cordoned = cordons.get(name, frozenset[str]())
         cards = tuple(_cards(inventory, counted, cordoned, messages, claims)) if inventory is not None else ()
-        closing = [each[name] for each in (rejections, deliveries.rejections) if name in each]
+        closing = [each[name] for each in (rejections, deliveries.rejections, not_ours) if name in each]
         problem = problems.rejections.get(name)
         conditions = tuple(_conditions(closing, agent, problem, counted.uncounted.get(name, ""), cards))
         lost = tuple(_lost(cards, counted.shares[name]))

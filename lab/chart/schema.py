@@ -108,6 +108,7 @@ def _properties(config: Schema) -> Schema:
         "expander": closed({"enabled": FLAG}),
         "missingDevices": {"enum": [*get_args(MissingDevicesPolicy)]},
         "rigidBudgets": {"enum": [*get_args(RigidBudgetsPolicy)]},
+        "dra": closed({"enabled": FLAG}),
         "draGuard": closed({"enabled": FLAG, "drivers": STRINGS, "namespaces": STRINGS}),
         "delivery": closed({"hostFacts": FLAG, "nvidiaNri": FLAG, "nri": FLAG, "devicePlugin": FLAG}),
         "isolation": closed({"hamiCore": FLAG, "mps": FLAG, "memoryLimits": FLAG}),

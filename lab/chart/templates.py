@@ -16,7 +16,10 @@ PREEMPTION = 'dig "preemption" "enabled" true (.Values.config.scheduler | defaul
 NRI = ".Values.delivery.nvidiaNri"
 OWN_NRI = ".Values.delivery.nri"
 DEVICE_PLUGIN = ".Values.delivery.devicePlugin"
+DRA = ".Values.dra.enabled"
 BY_AGENT = f"(or {OWN_NRI} {DEVICE_PLUGIN})"
+# The sockets for plugins belong to root.
+AS_ROOT = f"(or {OWN_NRI} {DEVICE_PLUGIN} {DRA})"
 BINDINGS = 'ne .Values.bindings.mode "off"'
 MISSING = 'eq .Values.missingDevices "delete"'
 RIGID = 'eq .Values.rigidBudgets "violate"'
@@ -24,7 +27,7 @@ POD_GROUPS = ".Values.gangs.podGroups"
 RESIZE = ".Values.resize"
 MPS = 'include "tranche.mps" .'
 LIMITS = 'include "tranche.memoryLimits" .'
-HOST_PATHS = f"or .Values.isolation.hamiCore .Values.delivery.hostFacts {BY_AGENT} .Values.usage.hostPID"
+HOST_PATHS = f"or .Values.isolation.hamiCore .Values.delivery.hostFacts {AS_ROOT} .Values.usage.hostPID"
 UI = ".Values.ui.enabled"
 UI_EXPOSED = ".Values.ui.exposed"
 EXPANDER = ".Values.expander.enabled"
@@ -174,15 +177,15 @@ AGENT = (
         f"          command: [python3, -m, agent{{{{ if {NRI} }}}}, --delivery=nvidia-nri{{{{ end }}}}"
         f"{{{{ if {OWN_NRI} }}}}, --delivery=nri{{{{ end }}}}"
         f"{{{{ if {DEVICE_PLUGIN} }}}}, --delivery=device-plugin{{{{ end }}}}"
+        f"{{{{ if {DRA} }}}}, --allocator=label{{{{ end }}}}"
         f"{{{{ if {MPS} }}}}, --mps-pipe-directory=/run/tranche/mps{{{{ end }}}}"
         f"{{{{ if {LIMITS} }}}}, --memory-limits=agent{{{{ end }}}}]\n",
     ),
-    # The sockets for plugins belong to root.
     Edit(
         "        runAsNonRoot: true\n        runAsUser: 65532\n        runAsGroup: 65532\n",
-        f"        runAsNonRoot: {{{{ not {BY_AGENT} }}}}\n"
-        f"        runAsUser: {{{{ ternary 0 65532 {BY_AGENT} }}}}\n"
-        f"        runAsGroup: {{{{ ternary 0 65532 {BY_AGENT} }}}}\n",
+        f"        runAsNonRoot: {{{{ not {AS_ROOT} }}}}\n"
+        f"        runAsUser: {{{{ ternary 0 65532 {AS_ROOT} }}}}\n"
+        f"        runAsGroup: {{{{ ternary 0 65532 {AS_ROOT} }}}}\n",
     ),
     # The driver asks for a privileged process, which sees the control groups of the host.
     Edit(
@@ -453,6 +456,8 @@ ALL = (
     Template("missing-devices.yaml", "missing-devices/scheduler.yaml", condition=MISSING),
     Template("priority-quota.yaml", "priority-quota/quota.yaml", condition=".Values.priorityQuota"),
     Template("dra-guard.yaml", "dra-guard/guard.yaml", DRA_GUARD, ".Values.draGuard.enabled"),
+    Template("dra.yaml", "dra/class.yaml", condition=DRA),
+    Template("rbac-dra.yaml", "dra/agent.yaml", condition=DRA),
     # In extender mode kube-scheduler, under the same identity, deletes pods without cards as well.
     Template("rigid-budgets.yaml", "rigid-budgets/scheduler.yaml", condition=f"and ({RIGID}) (not {EXTENDER})"),
     Template("resize.yaml", "resize/scheduler.yaml", condition=RESIZE),

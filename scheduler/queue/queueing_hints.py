@@ -110,6 +110,8 @@ LIFTED_BY: Final[Mapping[str, ClusterEvent]] = {
     NodeReason.DevicePluginGone: _OPENED,
     NodeReason.NodeNotLockable: _OPENED,
     NodeReason.DriverMissing: _OPENED,
+    NodeReason.NodeDraining: _OPENED,
+    NodeReason.AllocatedByDra: _OPENED,
     NodeReason.NoCards: _OPENED,
     NodeReason.DeliveryUnavailable: _OPENED,
     NodeReason.ContainerNameTooLong: _OPENED,

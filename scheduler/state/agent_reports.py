@@ -1,6 +1,7 @@
 """What the agents of nodes report, passed on to what counts cards by it and to what closes nodes by it."""
 
 from cluster.gpu_node_status import GpuNodeStatus
+from scheduler.dra.node_allocators import NodeAllocators
 from scheduler.mig.requests import InstanceRequests
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -22,6 +23,7 @@ class AgentReports:
         plugin_nodes: PluginNodes,
         deliveries: Deliveries,
         node_problems: NodeProblems,
+        node_allocators: NodeAllocators,
         instance_requests: InstanceRequests,
         queue: SchedulingQueue,
     ) -> None:
@@ -31,6 +33,7 @@ class AgentReports:
         self._plugin_nodes = plugin_nodes
         self._deliveries = deliveries
         self._node_problems = node_problems
+        self._node_allocators = node_allocators
         self._instance_requests = instance_requests
         self._queue = queue
 
@@ -43,6 +46,7 @@ class AgentReports:
         has_changed = self._inventories.report(node, inventory)
         takes_others = self._deliveries.set_status(status)
         self._node_problems.set_status(status)
+        self._node_allocators.set_status(status)
         self._instance_requests.set_status(status)
         if has_changed:
             self._queue.notify(ClusterEvent.CARDS_CHANGED)
@@ -56,6 +60,7 @@ class AgentReports:
         self._plugin_nodes.drop_agent(node)
         self._deliveries.drop(node)
         self._node_problems.drop(node)
+        self._node_allocators.drop(node)
         if self._inventories.report(node, None):
             self._queue.notify(ClusterEvent.CARDS_CHANGED)
         self._instance_requests.drop_status(node)

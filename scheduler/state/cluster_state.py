@@ -21,6 +21,7 @@ from scheduler.bindings.app_bindings import AppBindings
 from scheduler.claims.claims import Claims
 from scheduler.dra.device_classes import DeviceClasses
 from scheduler.dra.foreign import DoubleBooking, ForeignDevices
+from scheduler.dra.node_allocators import NodeAllocators
 from scheduler.fairness.fair_share import FairShare
 from scheduler.filters.node_cache import NodeCache
 from scheduler.filters.node_filter import NodeFilter
@@ -185,16 +186,18 @@ class ClusterState(Turns):
         self.agent_leases = AgentLeases(clock=clock)
         self.deliveries, self.node_problems = Deliveries(), NodeProblems()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
+        self._uncounted = UncountedPods(on_uncounted)
+        self.node_allocators = NodeAllocators(self.ledger, uncounted=self._uncounted.rejections)
         self.agent_reports = AgentReports(
             inventories=self._inventories,
             agent_leases=self.agent_leases,
             plugin_nodes=self.plugin_nodes,
             deliveries=self.deliveries,
             node_problems=self.node_problems,
+            node_allocators=self.node_allocators,
             instance_requests=self.instance_requests,
             queue=self.queue,
         )
-        self._uncounted = UncountedPods(on_uncounted)
         self.requested_nodes = NodeRejections()
         # What closes nodes, in order: the last of several reasons is shown. Another one is added here.
         self.closed_nodes = ClosedNodes(
@@ -205,6 +208,7 @@ class ClusterState(Turns):
             self._inventories.rejections,
             self.foreign_devices.rejections,
             self._uncounted.rejections,
+            self.node_allocators.rejections,
             self.requested_nodes,
             timed=(self.plugin_nodes, self.agent_leases),
             clock=clock,
@@ -399,6 +403,7 @@ class ClusterState(Turns):
         self.plugin_nodes.drop_node(node.metadata.name)
         self.node_problems.drop_node(node.metadata.name)
         self.deliveries.drop_node(node.metadata.name)
+        self.node_allocators.drop_node(node.metadata.name)
         self.bindings.set_share_modes(node.metadata.name, {})
         events = ClusterEvent.NODE_CHANGED
         if self._inventories.register(node.metadata.name, None):

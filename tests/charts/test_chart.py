@@ -54,6 +54,7 @@ CASES = {
         ("complete-templates", "cert-manager"),
     ),
     "guard beside a DRA driver": (("draGuard.enabled=true",), ("install",), ("dra-guard",)),
+    "nodes of DRA": (("dra.enabled=true",), ("install",), ("dra",)),
     "GPUBindings": (("bindings.mode=labelled",), ("install",), ("gpubindings",)),
     "GPUBindings for every pod": (
         ("bindings.mode=required", "bindings.requireNamespace=true"),

@@ -197,12 +197,22 @@ true
             - {name: device-plugins, mountPath: /var/lib/kubelet/device-plugins}
             - {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources, readOnly: true}
 {{- end -}}
+{{- if .Values.dra.enabled }}
+            - {name: dra-plugin, mountPath: /var/lib/kubelet/plugins/gpu.scheduling}
+            - {name: dra-registration, mountPath: /var/lib/kubelet/plugins_registry}
+            - {name: dra-cdi, mountPath: /var/run/cdi}
+{{- end -}}
 {{- end -}}
 
 {{- define "tranche.kubeletVolumes" -}}
 {{- if .Values.delivery.devicePlugin }}
         - {name: device-plugins, hostPath: {path: /var/lib/kubelet/device-plugins, type: DirectoryOrCreate}}
         - {name: pod-resources, hostPath: {path: /var/lib/kubelet/pod-resources, type: DirectoryOrCreate}}
+{{- end -}}
+{{- if .Values.dra.enabled }}
+        - {name: dra-plugin, hostPath: {path: /var/lib/kubelet/plugins/gpu.scheduling, type: DirectoryOrCreate}}
+        - {name: dra-registration, hostPath: {path: /var/lib/kubelet/plugins_registry, type: DirectoryOrCreate}}
+        - {name: dra-cdi, hostPath: {path: /var/run/cdi, type: DirectoryOrCreate}}
 {{- end -}}
 {{- end -}}
 

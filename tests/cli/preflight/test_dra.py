@@ -1,4 +1,4 @@
-"""Findings about other DRA drivers on the nodes of Tranche."""
+"""Findings about other DRA drivers on the nodes of Tranche, and about nodes whose cards Kubernetes allocates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from cli.installation import rules
 from cli.installation.rules import Rules
-from cli.preflight.cluster_snapshot import GpuNode
+from cli.preflight.cluster_snapshot import GpuNode, Version
 from cli.preflight.report import Report
 from cluster.dra import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from scheduler.observation_settings import DraSettings
@@ -18,6 +18,8 @@ from tests.scheduler.support import builders, dra
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cluster.gpu_node_status import Allocator, GpuNodeStatus
 
 CLASS = msgspec.convert(dra.device_class(), DeviceClass)
 SLICE = msgspec.convert(dra.slice_of("n1", "GPU-n1-0"), ResourceSlice)
@@ -118,3 +120,42 @@ def test_drivers_are_those_of_the_configuration(tmp_path: Path) -> None:
     slices = [msgspec.convert(dra.slice_of("n1", "x", driver="gpu.example.com"), ResourceSlice), SLICE]
     finding = about(on_our_node(rules.of_file(str(file)), resource_slices=slices), "node n1", "DRA driver")
     assert "DRA driver gpu.example.com offers" in finding.what
+
+
+OWN_CLASS = msgspec.convert({"metadata": {"name": "gpu.scheduling"}}, DeviceClass)
+
+
+def reported(allocator: Allocator) -> GpuNodeStatus:
+    """Return the report of a node with an allocator."""
+    made = builders.status("n1")
+    assert made.status is not None
+    made.status.allocator = allocator
+    return made
+
+
+@pytest.mark.parametrize(("minor", "is_refused"), [("35", True), ("36", False), ("37+", False)])
+def test_component_on_a_cluster_that_is_too_old(minor: str, *, is_refused: bool) -> None:
+    """It is refused below 1.36, by its class or by a node; without both there is nothing to say."""
+    version = Version("1", minor)
+    for parts in ({"device_classes": [OWN_CLASS]}, {"statuses": [reported("dra")]}):
+        report = report_on(version=version, **parts)
+        found = [each for each in report.findings if "needs Kubernetes 1.36" in each.what]
+        assert [each.severity for each in found] == (["blocks"] if is_refused else [])
+    report = report_on(version=version, statuses=[reported("ledger"), builders.status("n2")])
+    assert not any("needs Kubernetes" in each.what for each in report.findings)
+
+
+def test_label_without_the_component() -> None:
+    """The agents do not read it, or no pod could claim the cards."""
+    labelled = node(labels={"gpu.scheduling/allocator": "dra"})
+    finding = about(report_on(nodes=[labelled]), "node n1", "asks for DRA")
+    assert "manifests/dra" in finding.next_step
+    report = report_on(nodes=[labelled], device_classes=[OWN_CLASS])
+    assert not any("asks for DRA" in each.what for each in report.findings)
+
+
+@pytest.mark.parametrize(("allocator", "words"), [("draining", "are left to end"), ("dra", "are for ResourceClaims")])
+def test_nodes_that_are_not_the_ledgers(allocator: Allocator, words: str) -> None:
+    """They take no pods of Tranche, which is as it should be."""
+    report = report_on(nodes=[node()], statuses=[reported(allocator)], device_classes=[OWN_CLASS])
+    assert about(report, "node n1", words).severity == "notes"

@@ -193,6 +193,20 @@ def test_a_node_without_a_driver_is_shown_with_its_pods() -> None:
     assert _count([kept], []).nodes[0].conditions[0].message.endswith("nvmlInit: Driver Not Loaded")
 
 
+def test_a_node_of_dra_is_shown_with_its_pods() -> None:
+    """Those of the ledger that are left, and why it takes no other."""
+    status = _status()
+    assert status.status is not None
+    status.status.allocator = "draining"
+    (node,) = _count([status], [_pod(main=(CardShare(UUID, 0, 3000, 300),))]).nodes
+    assert (node.conditions[0].type, node.pods) == ("NodeDraining", 1)
+    status.status.allocator = "dra"
+    assert _count([status], []).nodes[0].conditions[0].type == "AllocatedByDra"
+    status.status.allocator = "ledger"
+    (node,) = _count([status], []).nodes
+    assert [each.type for each in node.conditions] == ["Unhealthy"]
+
+
 def test_nodes_with_only_a_register_annotation_are_shown() -> None:
     """A node that HAMi's plugin registered has cards and no agent; an unreadable annotation is a condition."""
     inventory = NodeInventory("n5", (Card(uuid="GPU-n5-0", index=0, memory_mib=8192),))
