@@ -1,12 +1,20 @@
 """`python -m benchmarks.report`: write the newest results into docs/performance/results.md, with plots next to it."""
 
 import argparse
+import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Final
 
 from benchmarks import plots, results
+from benchmarks.results import Result
 
 _PAGE = Path("docs/performance/results.md")
+_MEASURED: Final = ("allocation", "scheduler", "webhook", "agent", "cluster", "manifests/base")
+"""What the figures speak of."""
 _BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->\n"
 
 
@@ -24,12 +32,29 @@ def main() -> int:
     _, end, after = rest.partition(_END)
     if not begin or not end:
         parser.error(f"{arguments.page} has no place for the table: it needs the lines {_BEGIN!r} and {_END!r}")
-    machine = f"Measured on {newest[0].machine}.\n"
-    table = results.table(row for result in newest for row in result.rows)
-    arguments.page.write_text(f"{before}{begin}{machine}\n{table}\n{end}{after}")
-    for path in plots.draw(newest, arguments.page.parent):
+    arguments.page.write_text(f"{before}{begin}{_tables(newest)}{end}{after}")
+    for path in plots.draw((result for _, result in newest), arguments.page.parent):
         print(path)
     return 0
+
+
+def _tables(newest: Sequence[tuple[str, Result]]) -> str:
+    """Return a table for each day and machine, with how much the code has changed since."""
+    text = ""
+    for (day, machine), group in groupby(newest, key=lambda each: (each[0], each[1].machine)):
+        table = results.table(row for _, result in group for row in result.rows)
+        text += f"Measured on {day}{_changes(day)},\non {machine}.\n\n{table}\n\n"
+    return text.removesuffix("\n")
+
+
+def _changes(day: str) -> str:
+    """Return how often the code has changed since a day, in words; nothing if it has not, or there is no history."""
+    git = shutil.which("git")
+    if git is None:
+        return ""
+    command = [git, "rev-list", "--count", f"--since={day}T23:59:59Z", "HEAD", "--", *_MEASURED]
+    counted = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return f", {counted} changes of the code ago" if counted not in ("", "0") else ""
 
 
 if __name__ == "__main__":

@@ -81,10 +81,10 @@ class Result(msgspec.Struct, frozen=True):
         path.write_bytes(b"".join(encoder.encode(line) + b"\n" for line in lines))
 
 
-def newest(folder: Path) -> list[Result]:
-    """Return the newest run of each benchmark, by the date in the file's name, oldest first."""
+def newest(folder: Path) -> list[tuple[str, Result]]:
+    """Return the newest run of each benchmark with its day, by the date in the file's name, oldest first."""
     last = {path.stem.removesuffix(_date(path)): path for path in sorted(folder.glob("*.jsonl"), key=_date)}
-    return [Result.read(path) for path in sorted(last.values(), key=_date)]
+    return [(_date(path)[1:11], Result.read(path)) for path in sorted(last.values(), key=_date)]
 
 
 def _date(path: Path) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,7 +33,7 @@ def test_the_newest_run_of_each_benchmark_counts(tmp_path: Path) -> None:
     """The date in its name decides, not the order of files."""
     for stamp, figure in (("2026-11-21T150000Z", "new"), ("2026-11-20T230000Z", "old")):
         growth(figure).write(tmp_path / f"growth-{stamp}.jsonl")
-    assert [each.rows[0].figure for each in results.newest(tmp_path)] == ["new"]
+    assert [(day, each.rows[0].figure) for day, each in results.newest(tmp_path)] == [("2026-11-21", "new")]
 
 
 def test_report_writes_table_and_plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +44,7 @@ def test_report_writes_table_and_plots(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("sys.argv", ["report", "--results", str(tmp_path / "raw"), "--page", str(page)])
     assert report.main() == 0
     text = page.read_text()
-    assert text.startswith("before\n<!-- results -->\nMeasured on ")
+    assert text.startswith("before\n<!-- results -->\nMeasured on 2026-11-21")
     assert f"| {WHAT} | 50 µs | a peer | p50 ≤ 40 µs | FAIL |" in text
     assert text.endswith("<!-- end of results -->\nafter\n")
     assert "old" not in text
@@ -50,6 +52,22 @@ def test_report_writes_table_and_plots(tmp_path: Path, monkeypatch: pytest.Monke
     assert b"<svg" in first
     assert report.main() == 0
     assert (page.read_text(), (tmp_path / "growth.svg").read_bytes()) == (text, first)
+
+
+def test_old_figures_say_how_much_the_code_has_changed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each day has a table of its own; figures of today do not say it."""
+    for day, name in (("2026-11-21", "growth"), ("2999-11-21", "decision")):
+        growth("50 µs").write(tmp_path / "raw" / f"{name}-{day}T150000Z.jsonl")
+    page = tmp_path / "page"
+    page.write_text("<!-- results -->\n<!-- end of results -->\n")
+    changes = subprocess.CompletedProcess([], 0, "37\n"), subprocess.CompletedProcess([], 0, "0\n")
+    monkeypatch.setattr("subprocess.run", Mock(side_effect=changes))
+    monkeypatch.setattr("sys.argv", ["report", "--results", str(tmp_path / "raw"), "--page", str(page)])
+    assert report.main() == 0
+    text = page.read_text()
+    assert "Measured on 2026-11-21, 37 changes of the code ago,\non " in text
+    assert "Measured on 2999-11-21,\non " in text
+    assert text.count("| what | measured |") == 2
 
 
 def test_page_without_marks_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
