@@ -36,8 +36,8 @@ def up(layout: Layout, *nodes: str, alone: str) -> None:
     """Start Tranche with these simulated nodes; the node `alone` has no agent yet (`start_agent`)."""
     manifests.install(layout)
     component = manifests.ROOT / "dra"
-    for file in ("agent.yaml", "class.yaml"):
-        client(layout).apply(*manifests.read((component / file).read_text(encoding="utf-8")))
+    objects = [each for file in ("agent.yaml", "class.yaml") for each in manifests.read((component / file).read_text())]
+    client(layout).apply(*objects, *(_of_the_fleet(each) for each in objects if "subjects" in each))
     card: Object = {
         "count": CARDS,
         "memoryMiB": CARD_MIB,
@@ -105,6 +105,13 @@ def start_agent(layout: Layout, node: str, folder: Path) -> Daemon:
         ]
     )
     return daemon
+
+
+def _of_the_fleet(shipped: Object) -> Object:
+    """Return a binding of the component for the lab's agent, which reports all nodes."""
+    name = f"tranche-lab-{shipped['metadata']['name']}"
+    subjects = [{"kind": "ServiceAccount", "name": "fleet-agent", "namespace": LAB_NAMESPACE}]
+    return {**shipped, "metadata": {**shipped["metadata"], "name": name}, "subjects": subjects}
 
 
 def _fleet_of(layout: Layout, node: str) -> Path:
