@@ -138,7 +138,7 @@ def test_slice_is_written_only_when_it_differs(changing_nodes: Layout, dra_node:
 def test_ledger_gives_out_no_card_of_the_node(claimant: Namespace, dra_node: str) -> None:
     """The pod's condition says who does; other nodes take it."""
     annotations = claimant.api.get("node", dra_node)["metadata"]["annotations"]
-    assert annotations["hami.io/node-nvidia-register"] == ""
+    assert annotations["hami.io/node-nvidia-register"] == "[]"
     claimant.create(pod("p", node=dra_node, gpu=1, gpumem=1000))
     assert "Kubernetes allocates the node's cards by DRA" in claimant.unplaced("p")
     claimant.create(pod("q", node=OTHER, gpu=1, gpumem=1000))
