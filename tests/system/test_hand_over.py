@@ -276,7 +276,8 @@ def test_leader_changes_while_pods_are_bound(pair: Pair, make: Callable[[str], N
     create_until_one_has_an_adapter(namespace, "first")
     kill(pair.extender)
     pair.start_extender()
-    Pair(pair.layout, 1, component=HAND_OVER).start()
+    second = Pair(pair.layout, 1, component=HAND_OVER)
+    second.start()
     create_until_one_has_an_adapter(namespace, "second")
     pair.kill()
     namespace.create(pod("plain", gpu=1, gpumem=1000))
@@ -288,6 +289,8 @@ def test_leader_changes_while_pods_are_bound(pair: Pair, make: Callable[[str], N
     truth.recount(pair.layout)
     accepted = truth.bindings(audit.writes(pair.layout, namespace=namespace.name))
     assert set(accepted.values()) == {1}
+    second.kill()
+    pair.start()
 
 
 def test_extender_is_killed_between_claim_and_binding(pair: Pair, make: Callable[[str], Namespace]) -> None:
