@@ -20,7 +20,7 @@ from cli.top.usage import CORDONED, DOUBLE_BOOKED, Amount, CardUsage, Condition,
 from cluster.dra import ResourceClaim, ResourceSlice
 from cluster.gpu_node_status import UNHEALTHY, GpuNodeStatus
 from cluster.lease import Lease
-from scheduler.dra.node_allocators import rejection_by
+from scheduler.dra.allocator_rejections import rejection_by
 from scheduler.state.deliveries import Deliveries
 from scheduler.state.inventories import Inventories
 from scheduler.state.node_problems import NodeProblems

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 
 from allocation.ledger.ledger import DRA_PREFIX, LEASE_PREFIX, Ledger
-from allocation.reasons import NodeReason, NodeRejection
 from cluster.gpu_node_status import Allocator, Drained, GpuNodeStatus
+from scheduler.dra.allocator_rejections import RETURNING, rejection_by
 from scheduler.filters.node_rejections import NodeRejections
 
 
@@ -60,7 +60,7 @@ class NodeAllocators:
         if now == "ledger":
             if now != before:
                 self._returning.add(node)
-                self.rejections.set(node, _RETURNING)
+                self.rejections.set(node, RETURNING)
         else:
             self._returning.discard(node)
             self.rejections.set(node, rejection_by(now))
@@ -113,26 +113,3 @@ class NodeAllocators:
         return node in self._uncounted or any(
             each.is_pod or each.uid.startswith((LEASE_PREFIX, DRA_PREFIX)) for each in self._ledger.reservations(node)
         )
-
-
-def rejection_by(allocator: Allocator) -> NodeRejection | None:
-    """Return the rejection of each pod by a node whose agent reports this allocator; None if it is the ledger."""
-    return {"ledger": None, "draining": _DRAINING, "dra": _OF_DRA}[allocator]
-
-
-_DRAINING = NodeRejection(
-    NodeReason.NodeDraining,
-    "the node is handed over to DRA: it takes no GPU pods, and those that it has are left to end (docs/dra.md)",
-    resolvable=False,
-)
-_OF_DRA = NodeRejection(
-    NodeReason.AllocatedByDra,
-    "Kubernetes allocates the node's cards by DRA, to pods with a ResourceClaim of DeviceClass gpu.scheduling"
-    " (docs/dra.md)",
-    resolvable=False,
-)
-_RETURNING = NodeRejection(
-    NodeReason.NodeDraining,
-    "the node comes back from DRA: its ResourceSlice is not seen to be gone yet",
-    resolvable=False,
-)
