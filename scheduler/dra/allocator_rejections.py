@@ -1,4 +1,4 @@
-"""Why a node that is not the ledger's takes no GPU pods, for decisions and for `kubectl gpu top`, which has no ledger."""
+"""Why a node of another allocator takes no GPU pods, for decisions and for `kubectl gpu top`, which has no ledger."""
 
 from allocation.reasons import NodeReason, NodeRejection
 from cluster.gpu_node_status import Allocator
