@@ -1,6 +1,5 @@
 """What the API server says of a node at this moment: its slice, the claims and pods that have its cards, its drain."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -13,10 +12,10 @@ from cluster.errors import NotFoundError
 from cluster.gpu_node_status import Drained, GpuNodeStatus
 from cluster.metadata import AnnotatedMeta
 from cluster.resource import GPU_NODE_STATUSES, LEADERSHIPS, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from cluster.server_version import ServerVersion
 
 MANAGER: Final = "tranche-agent"
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
-_DIGITS: Final = re.compile(r"\d{1,6}")
 _LEADERSHIP: Final = "tranche-scheduler"
 
 
@@ -31,13 +30,6 @@ class _Leader(msgspec.Struct):
 
 class _Leadership(msgspec.Struct):
     spec: _Leader
-
-
-class _Version(msgspec.Struct):
-    """The version of the API server; the minor may end in `+`."""
-
-    major: str = ""
-    minor: str = ""
 
 
 class NodeView:
@@ -55,8 +47,8 @@ class NodeView:
         Raises:
             ClusterError: as below.
         """
-        version = msgspec.json.decode(await self._api.request("GET", "/version"), type=_Version)
-        if (_number(version.major), _number(version.minor)) >= names.DRA_SINCE:
+        version = msgspec.json.decode(await self._api.request("GET", "/version"), type=ServerVersion)
+        if version.numbers is not None and version.numbers >= names.DRA_SINCE:
             return ""
         needed = ".".join(map(str, names.DRA_SINCE))
         return (
@@ -140,11 +132,6 @@ class NodeView:
         except NotFoundError:
             return False
         return confirmed == Drained(drain, f"{leader.spec.epoch}/{leader.spec.identity}")
-
-
-def _number(text: str) -> int:
-    digits = _DIGITS.match(text)
-    return int(digits[0]) if digits else 0
 
 
 def _is_allocated(annotations: Mapping[str, str]) -> bool:

@@ -1,6 +1,5 @@
 """The objects that preflight reads from a cluster, and what it could not read."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,21 +14,9 @@ from cluster.lease import Lease
 from cluster.metadata import ObjectMeta
 from cluster.resource import GPU_CLAIMS
 from cluster.resource_quota import ResourceQuota
+from cluster.server_version import ServerVersion
 from scheduler.node_status import NodeStatus
 from scheduler.objects import Namespace, Node
-
-
-class Version(msgspec.Struct):
-    """The version of the API server, as `/version` returns it; the minor may end in `+`."""
-
-    major: str = ""
-    minor: str = ""
-
-    @property
-    def numbers(self) -> tuple[int, int] | None:
-        """Both as numbers; None if they cannot be read."""
-        major, minor = (re.match("[0-9]{1,6}", each) for each in (self.major, self.minor))
-        return (int(major[0]), int(minor[0])) if major is not None and minor is not None else None
 
 
 class Rule(msgspec.Struct, rename="camel"):
@@ -190,7 +177,7 @@ class ClusterSnapshot(msgspec.Struct, rename="camel"):
     """
 
     namespace: str = ""
-    version: Version | None = None
+    version: ServerVersion | None = None
     now: float = 0.0
     nodes: list[GpuNode] = []
     statuses: list[GpuNodeStatus] = []

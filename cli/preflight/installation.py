@@ -10,8 +10,9 @@ from cli.installation.rules import Rules
 from cli.liveness.installation_check import INSTALL
 from cli.liveness.liveness import Liveness
 from cli.preflight import hami_objects
-from cli.preflight.cluster_snapshot import ClusterSnapshot, Version, WebhookConfiguration
+from cli.preflight.cluster_snapshot import ClusterSnapshot, WebhookConfiguration
 from cli.preflight.findings import Finding, Severity
+from cluster.server_version import ServerVersion
 from scheduler.objects import Pod
 
 _OLDEST: Final = (1, 30)
@@ -87,7 +88,7 @@ def remains(pods: Iterable[Pod]) -> Iterator[Finding]:
             )
 
 
-def _version(version: Version | None) -> Iterator[Finding]:
+def _version(version: ServerVersion | None) -> Iterator[Finding]:
     if version is None:
         return
     text = f"{version.major}.{version.minor}"

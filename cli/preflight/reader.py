@@ -21,7 +21,6 @@ from cli.preflight.cluster_snapshot import (
     NamedObject,
     RuntimeClass,
     Unread,
-    Version,
     WebhookConfiguration,
 )
 from cluster import resource
@@ -32,6 +31,7 @@ from cluster.gpu_node_status import GpuNodeStatus
 from cluster.lease import Lease
 from cluster.resource import Resource
 from cluster.resource_quota import ResourceQuota
+from cluster.server_version import ServerVersion
 from scheduler.objects import Namespace
 
 T = TypeVar("T")
@@ -148,10 +148,10 @@ class _Reader:
             self._record_unread("namespaces", f"forbidden to {error.right}")
         return []
 
-    def version(self) -> Version | None:
+    def version(self) -> ServerVersion | None:
         """Return the version of the API server, or None if it cannot be read."""
         try:
-            return self._client.version(Version)
+            return self._client.version(ServerVersion)
         except (ApiError, msgspec.DecodeError) as error:
             self._record_unread("version", str(error))
             return None

@@ -8,12 +8,13 @@ import msgspec
 from allocation.inventory import Card, NodeInventory
 from allocation.names import heartbeat_lease
 from cli.installation.rules import Rules
-from cli.preflight.cluster_snapshot import ClusterSnapshot, GpuNode, Version
+from cli.preflight.cluster_snapshot import ClusterSnapshot, GpuNode
 from cli.preflight.findings import Finding
 from cli.preflight.report import Report, evaluate
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.lease import Lease, LeaseMeta, LeaseSpec
 from cluster.metadata import ObjectMeta
+from cluster.server_version import ServerVersion
 from scheduler.objects import Namespace
 
 NOW = 1_800_000_000.0
@@ -119,7 +120,7 @@ def namespace(name: str = "team", **labels: str) -> Namespace:
 
 def report_on(rules: Rules | None = None, **parts: Any) -> Report:
     """Return the report on a cluster with these parts."""
-    fields = {"version": Version("1", "34"), "now": NOW, "namespaces": [namespace()], **parts}
+    fields = {"version": ServerVersion("1", "34"), "now": NOW, "namespaces": [namespace()], **parts}
     return evaluate(ClusterSnapshot(**fields), rules or Rules())
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from cli.installation import rules
 from cli.installation.rules import Rules
-from cli.preflight.cluster_snapshot import GpuNode, Version
+from cli.preflight.cluster_snapshot import GpuNode
 from cli.preflight.report import Report
 from cluster.dra import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from cluster.server_version import ServerVersion
 from scheduler.observation_settings import DraSettings
 from tests.cli.preflight.snapshots import about, report_on
 from tests.scheduler.support import builders, dra
@@ -136,7 +137,7 @@ def reported(allocator: Allocator) -> GpuNodeStatus:
 @pytest.mark.parametrize(("minor", "is_refused"), [("35", True), ("36", False), ("37+", False)])
 def test_component_on_a_cluster_that_is_too_old(minor: str, *, is_refused: bool) -> None:
     """It is refused below 1.36, by its class or by a node; without both there is nothing to say."""
-    version = Version("1", minor)
+    version = ServerVersion("1", minor)
     for parts in ({"device_classes": [OWN_CLASS]}, {"statuses": [reported("dra")]}):
         report = report_on(version=version, **parts)
         found = [each for each in report.findings if "needs Kubernetes 1.36" in each.what]

@@ -12,10 +12,11 @@ from cli.installation.method import Method
 from cli.installation.rules import Rules
 from cli.liveness.liveness import Liveness, Part
 from cli.preflight import installation
-from cli.preflight.cluster_snapshot import AdmissionPolicy, NamedObject, Unread, Version, WebhookConfiguration
+from cli.preflight.cluster_snapshot import AdmissionPolicy, NamedObject, Unread, WebhookConfiguration
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
 from cluster.resource_quota import ResourceQuota
+from cluster.server_version import ServerVersion
 from tests.cli.preflight.snapshots import about, hami_node, lease, namespace, node, report_on, status, workload
 from webhook.settings import WebhookSettings
 
@@ -84,7 +85,7 @@ def test_the_lists_of_parts_match_the_manifests() -> None:
 )
 def test_an_api_server_before_1_30_blocks(version: tuple[str, str], severity: str) -> None:
     """Policies require 1.30; some distributions append a plus to the minor version."""
-    found = [each.severity for each in report_on(version=Version(*version)).findings if "1.30" in str(each)]
+    found = [each.severity for each in report_on(version=ServerVersion(*version)).findings if "1.30" in str(each)]
     assert found == ([severity] if severity else [])
 
 
