@@ -140,6 +140,17 @@ async def test_one_node_answers_one_request() -> None:
     assert (await cluster.look(), len(cluster.driver.running)) == (set(), 2)
 
 
+async def test_node_that_was_there_before_a_request_does_not_answer_it() -> None:
+    """Also if both were created in the same second, which is all that the API server notes."""
+    cluster = Cluster()
+    cluster.come("n0")
+    cluster.driver.add(whole("p0"))
+    await cluster.driver.settle()
+    cluster.driver.add(whole("p1"))
+    assert (len(await cluster.until_asked()), len(cluster.driver.running)) == (1, 1)
+    assert (len(await cluster.look()), cluster.ended("answered")) == (1, 0)
+
+
 async def test_request_ends_when_no_pod_waits_for_its_node() -> None:
     """After a minute: another pod may come and use it."""
     cluster = Cluster()

@@ -322,6 +322,23 @@ async def test_a_hold_that_others_lift_while_its_eviction_is_refused_ends_with_i
     assert holds(made) == {}
 
 
+async def test_a_nomination_that_ended_while_its_eviction_was_refused_is_not_ended_again() -> None:
+    """Its pods are gone by the time that the preemptor has its turn: nothing is cleared for them."""
+    made = scene("a", "b")
+    made.run("on-a@a", "on-b@b")
+    made.evictor.refuses = True
+    pods = gang(2)
+
+    async def go() -> None:
+        made.state.drop_pod(pods[0])
+        await made.preemptor._end_nominations()
+
+    made.evictor.while_evicting = go
+    made.driver.add(*pods)
+    await made.look()
+    assert (holds(made), made.evictor.cleared) == ({}, [])
+
+
 @pytest.mark.parametrize("what", ["deleted", "late", "taken"])
 async def test_the_holds_of_a_gang_end_together(what: str) -> None:
     """When one of its pods is deleted, the deadline is over, or a pod of higher priority takes a card."""
