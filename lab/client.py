@@ -11,9 +11,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from lab.connection import TIMEOUT_S, Connection, Object, RefusedError
+from lab.connection import Connection, Object, RefusedError
 from lab.errors import LabError
 from lab.kinds import DEFAULT_NAMESPACE, Kinds
+from lab.wait import READY_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -80,7 +81,7 @@ class Client:
         kind: str,
         *,
         what: str,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = READY_S,
         namespace: str = "",
         labels: str = "",
         fields: str = "",
@@ -116,7 +117,7 @@ class Client:
                     remedy="read the logs of the lab",
                 )
 
-    def until_deleted(self, namespace: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def until_deleted(self, namespace: str, *, timeout_s: float = READY_S) -> None:
         """Wait until a namespace that is terminating is gone; until then nothing can be created in it."""
 
         def is_usable(namespaces: Mapping[str, Object]) -> bool:
@@ -125,7 +126,7 @@ class Client:
         fields = f"metadata.name={namespace}"
         self.until(is_usable, "namespaces", what=f"the end of {namespace}", timeout_s=timeout_s, fields=fields)
 
-    def until_established(self, *names: str, timeout_s: float = TIMEOUT_S) -> None:
+    def until_established(self, *names: str, timeout_s: float = READY_S) -> None:
         """Wait until the API server serves the kinds of these CustomResourceDefinitions."""
 
         def are_established(definitions: Mapping[str, Object]) -> bool:
@@ -201,7 +202,7 @@ class Client:
         propagation: str = "Background",
         missing_ok: bool = False,
         wait: bool = True,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = READY_S,
     ) -> None:
         """Delete an object, and wait until it is gone; with `wait=False`, until it is being deleted."""
         try:
@@ -225,7 +226,7 @@ class Client:
         grace_s: int | None = None,
         propagation: str = "Background",
         wait: bool = True,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float = READY_S,
     ) -> None:
         """Delete the objects of a namespace that the selector matches, and wait until they are gone."""
         uids = [each["metadata"]["uid"] for each in self.list(kind, namespace=namespace, labels=labels)]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-READY_S = 30.0
 LAB_NAMESPACE = "tranche-lab"
 
 
@@ -126,7 +125,6 @@ def up(layout: Layout, *, real_node: bool) -> None:
         wait.until(
             functools.partial(is_ready, component),
             what=f"{component.name} ready",
-            timeout_s=READY_S,
             daemons=[Daemon(layout, component.name), Daemon(layout, "kube-apiserver")],
         )
 

@@ -27,7 +27,6 @@ MODULE = GoModule(
     stamps=lambda version: {f"{_IMPORT_PATH}/version.Version": version},
     build_gib=2.5,
 )
-READY_S = 30.0
 
 
 def provide(folder: Path, *, report: Callable[[str], None] = print) -> None:
@@ -50,9 +49,7 @@ def start(layout: Layout) -> None:
     layout.cdi_specs.mkdir(parents=True, exist_ok=True)
     layout.containerd_socket.unlink(missing_ok=True)
     daemon.start(namespace.inside(layout, [layout.bin / "containerd", "--config", configuration]))
-    wait.until(
-        lambda: _ctr(layout, "version").returncode == 0, what="containerd ready", timeout_s=READY_S, daemons=[daemon]
-    )
+    wait.until(lambda: _ctr(layout, "version").returncode == 0, what="containerd ready", daemons=[daemon])
     program, applets = images.read_busybox()
     archive = write_private(layout.node / "images.tar", images.archive(images.ALL, program=program, applets=applets))
     imported = _ctr(layout, "--namespace", "k8s.io", "images", "import", str(archive))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-READY_S = 60.0
 SERVER = ("etcd", "kube-apiserver", "kubectl")
 # Every request, once, after its response. Bodies are left out: tests check who did what, not the content.
 AUDIT_POLICY = {
@@ -70,7 +69,6 @@ def up(
     wait.until(
         lambda: client(layout).find("serviceaccount", "default", namespace="default"),
         what="ServiceAccount default in namespace default",
-        timeout_s=READY_S,
         daemons=[Daemon(layout, name) for name in ("kube-apiserver", *wanted)],
     )
 
@@ -123,7 +121,6 @@ def start_etcd(layout: Layout) -> None:
             layout, Port.ETCD, "/readyz", authority=pki.ETCD_CA, client="kube-apiserver-etcd-client"
         ),
         what="etcd ready",
-        timeout_s=READY_S,
         daemons=[Daemon(layout, "etcd")],
     )
 
@@ -173,7 +170,6 @@ def start_apiserver(layout: Layout, *, audit: bool = True, flags: Mapping[str, s
     wait.until(
         lambda: health.is_ready(layout, Port.KUBE_APISERVER, "/readyz"),
         what="kube-apiserver ready",
-        timeout_s=READY_S,
         daemons=[Daemon(layout, "kube-apiserver"), Daemon(layout, "etcd")],
     )
 
@@ -261,7 +257,6 @@ def _until_ready(layout: Layout, name: str) -> None:
     wait.until(
         lambda: health.is_ready(layout, port, "/healthz"),
         what=f"{name} ready",
-        timeout_s=READY_S,
         daemons=[Daemon(layout, name), Daemon(layout, "kube-apiserver")],
     )
 

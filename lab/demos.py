@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 NAMESPACE = "demo"
-_TIMEOUT_S = 30.0
-_RUNNING_S = 60.0
 
 
 def opt_in(layout: Layout) -> Iterator[str]:
@@ -37,7 +35,6 @@ def opt_in(layout: Layout) -> Iterator[str]:
         "serviceaccounts",
         namespace=NAMESPACE,
         what=f"ServiceAccount default in namespace {NAMESPACE}",
-        timeout_s=_TIMEOUT_S,
     )
     yield f"namespace {NAMESPACE} has label gpu.scheduling/injection=enabled"
 
@@ -67,7 +64,7 @@ def pending(layout: Layout) -> Iterator[str]:
 def placement(layout: Layout) -> Iterator[str]:
     """Place three replicas, and show the decision for each with the chosen node and its score."""
     _create(layout, manifests.demo("placement"))
-    for name in wait.until(lambda: _replicas(layout, 3), what="3 placed pods of placement", timeout_s=_TIMEOUT_S):
+    for name in wait.until(lambda: _replicas(layout, 3), what="3 placed pods of placement"):
         pod = _get(layout, name)
         yield _event(layout, pod, "FilteringSucceed", holding=f"find fit node({pod['spec']['nodeName']})")
 
@@ -89,7 +86,7 @@ def claim(layout: Layout) -> Iterator[str]:
         status = client(layout).get("gpuclaim", "two-cards", namespace=NAMESPACE).get("status", {})
         return (status.get("phase"), status.get("allocated")) == ("Bound", allocated)
 
-    wait.until(bound, what=f"status Bound, {allocated}, of GpuClaim {NAMESPACE}/two-cards", timeout_s=_TIMEOUT_S)
+    wait.until(bound, what=f"status Bound, {allocated}, of GpuClaim {NAMESPACE}/two-cards")
     yield f"GpuClaim two-cards is Bound: {allocated}"
     yield f"main: CUDA_VISIBLE_DEVICES={visible}"
 
@@ -128,7 +125,7 @@ def containers(layout: Layout) -> Iterator[str]:
     is_real = node == layout.node_name
     if is_real:
         kubectl.run(
-            layout, "-n", NAMESPACE, "wait", "--for=condition=Ready", f"--timeout={_RUNNING_S:g}s", "pod/environment"
+            layout, "-n", NAMESPACE, "wait", "--for=condition=Ready", f"--timeout={wait.READY_S:g}s", "pod/environment"
         )
     printed = _cli(layout, "env", "environment", "-n", NAMESPACE)
     for container, shares in allocation.containers.items():
@@ -190,7 +187,7 @@ def _placed(layout: Layout, name: str) -> dict[str, Any]:
         pod = _get(layout, name)
         return pod if pod["spec"].get("nodeName") else None
 
-    return wait.until(placed, what=f"a node for pod {NAMESPACE}/{name}", timeout_s=_TIMEOUT_S)
+    return wait.until(placed, what=f"a node for pod {NAMESPACE}/{name}")
 
 
 def _replicas(layout: Layout, count: int) -> list[str] | None:
@@ -212,7 +209,7 @@ def _event(layout: Layout, pod: dict[str, Any], reason: str, *, holding: str) ->
         return next((event["message"] for event in events if holding in event["message"]), None)
 
     name = pod["metadata"]["name"]
-    text = wait.until(message, what=f"event {reason} about {name} that says {holding!r}", timeout_s=_TIMEOUT_S)
+    text = wait.until(message, what=f"event {reason} about {name} that says {holding!r}")
     return f"{name}: {reason}: {text}"
 
 
@@ -246,7 +243,7 @@ def _cli(layout: Layout, *arguments: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=_TIMEOUT_S,
+        timeout=wait.READY_S,
         env={**os.environ, "KUBECONFIG": str(layout.kubeconfig)},
     )
     if done.returncode:

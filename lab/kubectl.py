@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 240.0
+"""Longer than what callers let kubectl itself wait, so that its own words are the error."""
 
 
 def run(layout: Layout, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:

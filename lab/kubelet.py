@@ -13,7 +13,6 @@ from lab.processes import Daemon
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-READY_S = 30.0
 LONGEST_SOCKET = "device-plugins/kubelet.sock"
 """The longest path of the kubelet's sockets in its folder."""
 
@@ -37,7 +36,6 @@ def start(layout: Layout) -> None:
     wait.until(
         lambda: health.is_alive(layout, Port.KUBELET_HEALTHZ),
         what="kubelet healthy",
-        timeout_s=READY_S,
         daemons=[daemon],
     )
 

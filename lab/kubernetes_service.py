@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 NAME: Final = "kubernetes-service"
-READY_S: Final = 30.0
 _HTTPS: Final = 443
 _BLOCK: Final = 65536
 
@@ -43,7 +42,6 @@ def up(layout: Layout) -> None:
     wait.until(
         lambda: health.probe(f"https://{served}/readyz"),
         what=f"Service kubernetes at {served}",
-        timeout_s=READY_S,
         daemons=[daemon],
     )
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 # Folders whose paths are not configurable in containerd, its shims, the CNI library and the kubelet.
 FOLDERS = ("/run/containerd", "/run/netns", "/var/lib/cni", "/var/lib/kubelet", "/var/log/containers")
 PROGRAMS = ("unshare", "nsenter", "setpriv", "mount")
-READY_S = 20.0
 
 
 def create(layout: Layout) -> None:
@@ -44,7 +43,7 @@ def create(layout: Layout) -> None:
             *("--", sys.executable, "-I", str(Path(node_init.__file__)), scratch, ready, *FOLDERS),
         ]
     )
-    wait.until(ready.exists, what="namespaces of the real node", timeout_s=READY_S, daemons=[daemon])
+    wait.until(ready.exists, what="namespaces of the real node", daemons=[daemon])
 
 
 def inside(layout: Layout, argv: Sequence[str | Path]) -> list[str | Path]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 PORTS = (Port.KUBELET, Port.KUBELET_HEALTHZ)
-READY_S = 60.0
 PACKAGES = {
     "runc": "runc",
     **dict.fromkeys(namespace.PROGRAMS, "util-linux mount"),
@@ -80,7 +79,6 @@ def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
     wait.until(
         lambda: is_ready(layout),
         what=f"node {layout.node_name} Ready",
-        timeout_s=READY_S,
         daemons=[Daemon(layout, "kubelet"), Daemon(layout, "containerd")],
     )
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INTERVAL_S = 0.05
+READY_S = 120.0
+"""A program that ends is noticed at once: this is for one that hangs, on the slowest machine that runs a lab."""
 
 T = TypeVar("T")
 
@@ -28,7 +30,12 @@ class Process(Protocol):
 
 
 def until(
-    probe: Callable[[], T | None], *, what: str, timeout_s: float, daemons: Iterable[Process] = (), remedy: str = ""
+    probe: Callable[[], T | None],
+    *,
+    what: str,
+    timeout_s: float = READY_S,
+    daemons: Iterable[Process] = (),
+    remedy: str = "",
 ) -> T:
     """Wait until `probe` returns a true value, and return this value.
 

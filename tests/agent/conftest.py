@@ -20,9 +20,9 @@ from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 from tests.nvml.stub import STATE, Hardware, build
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 30.0
 
 
 class Clock:
@@ -55,10 +55,10 @@ class AgentProcess:
     def http(self, path: str) -> tuple[int, str]:
         """Return status and body of a page of the agent's HTTP server."""
         port = wait.until(
-            lambda: re.search(r"serving health and metrics on port (\d+)", self.log), what="port", timeout_s=DEADLINE_S
+            lambda: re.search(r"serving health and metrics on port (\d+)", self.log), what="port", timeout_s=PATIENCE_S
         )[1]
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=DEADLINE_S) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -67,7 +67,7 @@ class AgentProcess:
     def end(self) -> int:
         """Send SIGTERM and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(DEADLINE_S)
+        return self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +137,7 @@ def run_agent(cluster: Layout, tmp_path: Path) -> Iterator[Callable[..., AgentPr
     yield run
     for agent in started:
         agent.process.kill()
-        agent.process.wait(DEADLINE_S)
+        agent.process.wait(PATIENCE_S)
 
 
 @pytest.fixture

@@ -17,9 +17,10 @@ from agent.nvml.visible_devices import VisibleDevices
 from agent.settings import AgentSettings
 from cluster.measurement import MOST_CONTAINERS, ContainerMeasurement, DeviceMeasurement
 from lab import wait
-from tests.agent.conftest import DEADLINE_S, Clock
+from tests.agent.conftest import Clock
 from tests.agent.support.containers import ID, OTHER_ID, OTHER_UID, UID, Procfs, cgroup
 from tests.nvml.stub import A100_MIG, GPU_IS_LOST, MIB, NOT_SUPPORTED, UNKNOWN, Hardware, MigInstances, cards
+from tests.support.patience import PATIENCE_S
 
 GIB = 2**30
 FUNCTION_NOT_FOUND = 13
@@ -227,7 +228,7 @@ def test_hung_card_keeps_no_other_card_waiting_for_long(hardware: Hardware, tmp_
             measurer.measure()
             return not any(device.problem for device in measurer.last.devices)
 
-        wait.until(is_measured, what="a measurement of every card", timeout_s=DEADLINE_S)
+        wait.until(is_measured, what="a measurement of every card", timeout_s=PATIENCE_S)
 
 
 def test_nvml_is_not_closed_during_a_measurement(hardware: Hardware, tmp_path: Path) -> None:
@@ -252,7 +253,7 @@ def test_nvml_is_not_closed_during_a_measurement(hardware: Hardware, tmp_path: P
         assert listed() == {"GPU-0", "GPU-1"}
         first.lines = []
         hardware.write()
-        wait.until(lambda: "GPU-0" not in nvml.measure().unread, what="the call to return", timeout_s=DEADLINE_S)
+        wait.until(lambda: "GPU-0" not in nvml.measure().unread, what="the call to return", timeout_s=PATIENCE_S)
         assert listed() == {"GPU-0", "GPU-1", "GPU-2"}
 
 
@@ -311,7 +312,7 @@ async def test_a_bug_in_a_measurement_does_not_end_the_agent(
 
     monkeypatch.setattr(on.nvml, "measure", fail_once)
     running = asyncio.create_task(measurer.run())
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         await failed.wait()
         while not measurer.last.devices:  # noqa: ASYNC110 -- a thread measures
             await asyncio.sleep(0.01)

@@ -18,11 +18,11 @@ from agent import isolation, mps_daemon
 from agent.settings import AgentSettings
 from lab import wait
 from tests.cuda import mps_control
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_S = 30.0
 PIPES = "pipes"
 
 

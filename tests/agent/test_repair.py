@@ -9,15 +9,8 @@ import pytest
 from lab import wait
 from lab.client import client
 from lab.layout import Layout
-from tests.agent.support.cluster_view import (
-    DEADLINE_S,
-    REGISTER,
-    await_devices,
-    await_heartbeat,
-    heartbeat,
-    published,
-    register,
-)
+from tests.agent.support.cluster_view import REGISTER, await_devices, await_heartbeat, heartbeat, published, register
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.apiserver
 
@@ -30,14 +23,14 @@ def served(cluster: Layout, add_node: Callable[[str], None], run_agent: Callable
         add_node(node)
         fleet_file.write_text(f"{{{node}: {{count: 2, memoryMiB: 100}}, other-1: {{count: 1, memoryMiB: 1}}}}")
         agent = run_agent("--fleet-file", str(fleet_file), NODE_NAME=node)
-        wait.until(lambda: agent.http("/readyz")[0] == 200, what="ready", timeout_s=DEADLINE_S)
+        wait.until(lambda: agent.http("/readyz")[0] == 200, what="ready", timeout_s=PATIENCE_S)
         return agent
 
     return serve
 
 
 def _await_register(cluster: Layout, node: str, value: str | None) -> None:
-    wait.until(lambda: register(cluster, node) == value, what="register annotation", timeout_s=DEADLINE_S)
+    wait.until(lambda: register(cluster, node) == value, what="register annotation", timeout_s=PATIENCE_S)
 
 
 @pytest.mark.parametrize("value", [None, "[]"])
@@ -75,7 +68,7 @@ def test_changed_delivery_is_restored(cluster: Layout, served: Callable[[str], A
     wait.until(
         lambda: published(cluster, "repair-6")["status"]["delivery"] == {"mode": "cdi"},
         what="restored delivery",
-        timeout_s=DEADLINE_S,
+        timeout_s=PATIENCE_S,
     )
     assert "tranche_agent_repairs_total 1.0" in agent.http("/metrics")[1]
 
@@ -88,14 +81,14 @@ def test_changed_connections_are_restored(cluster: Layout, served: Callable[[str
     before = wait.until(
         lambda: "fabric" in (status := published(cluster, "repair-7")["status"]) and status,
         what="the declared fabric",
-        timeout_s=DEADLINE_S,
+        timeout_s=PATIENCE_S,
     )
     fabric = {"hcas": [{"name": "mlx5_0", "ports": [{"number": 1}, {"number": 2}]}, {"name": "invented"}]}
     devices = [before["devices"][0] | {"links": [{"id": 1, "bandwidthGBps": 99}, {"id": 2, "bandwidthGBps": 99}]}]
     for change in ({"fabric": fabric}, {"devices": [*devices, *before["devices"][1:]]}):
         client(cluster).patch("gns", "repair-7", {"status": change}, subresource="status")
         wait.until(
-            lambda: published(cluster, "repair-7")["status"] == before, what="restored status", timeout_s=DEADLINE_S
+            lambda: published(cluster, "repair-7")["status"] == before, what="restored status", timeout_s=PATIENCE_S
         )
 
 
@@ -113,7 +106,7 @@ def test_invented_connections_are_removed(cluster: Layout, served: Callable[[str
     )
     repaired = before | {"devices": [first | {"inUseBy": ["pod-1"]}, *others]}
     wait.until(
-        lambda: published(cluster, "repair-8")["status"] == repaired, what="restored status", timeout_s=DEADLINE_S
+        lambda: published(cluster, "repair-8")["status"] == repaired, what="restored status", timeout_s=PATIENCE_S
     )
 
 
@@ -137,13 +130,13 @@ def test_recreated_node_is_annotated_again(
     wait.until(
         lambda: agent.http("/readyz") == (503, "not published yet (1): repair-4\n"),
         what="not ready",
-        timeout_s=DEADLINE_S,
+        timeout_s=PATIENCE_S,
     )
     last = heartbeat(cluster, "repair-4")
     add_node("repair-4")
     _await_register(cluster, "repair-4", before)
     await_heartbeat(cluster, "repair-4", other_than=last)
-    wait.until(lambda: agent.http("/readyz") == (200, "ok\n"), what="ready", timeout_s=DEADLINE_S)
+    wait.until(lambda: agent.http("/readyz") == (200, "ok\n"), what="ready", timeout_s=PATIENCE_S)
 
 
 def test_agent_of_one_node_watches_only_that_node(cluster: Layout, served: Callable[[str], Any]) -> None:
@@ -156,4 +149,4 @@ def test_agent_of_one_node_watches_only_that_node(cluster: Layout, served: Calla
         uris = [event["requestURI"] for event in events if event["verb"] == "watch" and wanted in event["requestURI"]]
         return {uri.split("?")[0].rsplit("/", 1)[1] for uri in uris} == {"nodes", "gpunodestatuses"}
 
-    wait.until(watched, what="watches of one node", timeout_s=DEADLINE_S)
+    wait.until(watched, what="watches of one node", timeout_s=PATIENCE_S)

@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(900)
 def test_smoke_run_prints_rows_and_stores_raw_numbers(tmp_path: Path) -> None:
     """Every benchmark runs at a small size; its file begins with the machine and has a sample for every row."""
     command = [sys.executable, "-m", "benchmarks", "--smoke", "--results", str(tmp_path)]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.apiserver
 
 ROTATIONS = repetitions(2, 20)
 CONNECTIONS = 32

@@ -21,6 +21,7 @@ from cluster.connect import connect
 from cluster.resource import SECRETS
 from lab.layout import Port
 from tests.certs.support import replicas
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -162,7 +163,7 @@ def _run(layout: Layout, *command: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", *command, "--kubeconfig", str(layout.kubeconfig)],
         capture_output=True,
         text=True,
-        timeout=replicas.READY_S * 2,
+        timeout=PATIENCE_S * 2,
         check=False,
     )
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 PATIENCE_S = 30.0
 PROXY_PORT = 50
 DEFINITIONS = manifests.ROOT / "base" / "crds"

@@ -53,7 +53,6 @@ def test_unknown_value_is_an_error_with_helm_4(helm_4: Helm) -> None:
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(240)
 def test_helm_4_takes_over_a_release_and_applies_on_the_server(helm: Helm, helm_4: Helm, empty_cluster: Layout) -> None:
     """A dry run, an upgrade of what Helm 3 installed, a removal, and an own installation by server-side apply."""
     flags = (f"--kubeconfig={empty_cluster.kubeconfig}", NAMESPACE)

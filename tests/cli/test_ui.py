@@ -23,6 +23,7 @@ from scheduler.fence import NAME
 from tests.cli.support import ui_command
 from tests.cli.support.forwarding import TEXT, Forwarding, forwarding
 from tests.cli.support.http_server import kubeconfig
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -86,7 +87,7 @@ async def test_a_browser_that_goes_is_no_failure(server: Forwarding) -> None:
         _, browser = await asyncio.open_connection(*local.sockets[0].getsockname())
         page = await accepted.get()
         browser.transport.abort()
-        async with asyncio.timeout(ui_command.PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await PortForward(connection, namespace="tranche-system", port=ui.PORT).carry("scheduler-a", request, page)
     assert server.asked == [("scheduler-a", str(ui.PORT))]
 
@@ -100,7 +101,7 @@ async def test_page_that_is_open_moves_to_the_new_leader(server: Forwarding, tmp
     ):
         assert await response.content.readexactly(len(TEXT)) == TEXT.encode()
         server.holder = "scheduler-b-0badcafe"
-        async with asyncio.timeout(ui_command.PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             with pytest.raises(aiohttp.ClientPayloadError):
                 await response.content.read()
 

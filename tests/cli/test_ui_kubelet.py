@@ -68,7 +68,7 @@ def test_page_on_the_loopback_of_the_leaders_pod_is_reached(real_node: Layout, t
     }
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}, lease, pod(real_node))
     try:
-        kubectl.run(real_node, "-n", SYSTEM_NAMESPACE, "wait", f"pod/{NAME}", "--for=condition=Ready", "--timeout=50s")
+        kubectl.run(real_node, "-n", SYSTEM_NAMESPACE, "wait", f"pod/{NAME}", "--for=condition=Ready", "--timeout=180s")
         asyncio.run(_load(str(real_node.kubeconfig), tmp_path))
     finally:
         api.delete("pod", NAME, namespace=SYSTEM_NAMESPACE)

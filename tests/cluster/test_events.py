@@ -7,8 +7,8 @@ from typing import Any
 from cluster.api import Api
 from cluster.events import Recorder
 from cluster.metadata import Reference
+from tests.support.patience import PATIENCE_S
 
-DEADLINE_S = 20.0
 POD = Reference(kind="Pod", name="p", namespace="n", uid="u", api_version="v1")
 
 
@@ -43,7 +43,7 @@ async def test_events_yield_to_urgent_requests() -> None:
                 await server.written.get()
                 raise AssertionError("an event was written during an urgent request")
         record(recorder, "Second")
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         assert {await server.written.get(), await server.written.get()} == {"First", "Second"}
     writing.cancel()
 
@@ -55,6 +55,6 @@ async def test_events_do_not_wait_forever() -> None:
     writing = asyncio.create_task(recorder.run())
     with recorder.ahead():
         record(recorder, "Late")
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             assert await server.written.get() == "Late"
     writing.cancel()

@@ -13,6 +13,7 @@ from lab import manifests, wait
 from lab.connection import RefusedError
 from tests.cluster.support.stored import Stored
 from tests.support import namespaces
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,6 @@ pytestmark = pytest.mark.apiserver
 
 NAMESPACE = "gpu-claims"
 EDITOR, VIEWER = "claims-editor", "claims-viewer"
-READY_S = 30.0
 
 
 def claim(name: str = "single-gpu", **spec: Any) -> dict[str, Any]:
@@ -231,5 +231,7 @@ def test_kubernetes_own_roles_include_claims(
     claims: Stored, user: str, allowed: tuple[str, ...], refused: tuple[tuple[str, str], ...]
 ) -> None:
     """Who has `edit` in a namespace may write claims, who has `view` may read them; none of them writes status."""
-    wait.until(lambda: all(claims.may(user, verb) for verb in allowed), what="the roles aggregated", timeout_s=READY_S)
+    wait.until(
+        lambda: all(claims.may(user, verb) for verb in allowed), what="the roles aggregated", timeout_s=PATIENCE_S
+    )
     assert not [each for each in refused if claims.may(user, each[0], subresource=each[1])]

@@ -13,6 +13,7 @@ from cluster.gpu_queue import GpuQueue
 from lab import manifests, wait
 from lab.connection import RefusedError
 from tests.cluster.support.stored import Stored
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = pytest.mark.apiserver
-READY_S = 60.0
 
 
 def queue(name: str = "team-a", **spec: Any) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def test_limits_that_limit_nothing_are_warned_of(queues: Stored) -> None:
     """As soon as the API server has compiled the policy."""
     words = "limits: nvidia.com/gpus has no effect: did you mean nvidia.com/gpu?"
     made = queue(limits={"nvidia.com/gpus": 4})
-    wait.until(lambda: words in queues.warning(made), what="a warning", timeout_s=READY_S)
+    wait.until(lambda: words in queues.warning(made), what="a warning", timeout_s=PATIENCE_S)
     assert queues.warning(queue(limits={"nvidia.com/gpu": 4})) == ""
 
 

@@ -12,6 +12,7 @@ from cluster.gpu_quota import GpuQuota, GpuQuotaStatus
 from lab import manifests, wait
 from tests.cluster.support.stored import Stored
 from tests.support import namespaces
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 NAMESPACE = "quotas"
 MEMORY = "nvidia.com/gpumem"
-READY_S = 60.0
 
 
 def quota(name: str = "team", **spec: Any) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_a_default_above_the_limit_of_one_pod_is_refused(quotas: Stored) -> None
 )
 def test_limits_that_limit_nothing_are_warned_of(quotas: Stored, spec: dict[str, Any], words: str) -> None:
     """As soon as the API server has compiled the policy; a quota without a mistake has no warning."""
-    wait.until(lambda: words in quotas.warning(quota(**spec)), what="a warning", timeout_s=READY_S)
+    wait.until(lambda: words in quotas.warning(quota(**spec)), what="a warning", timeout_s=PATIENCE_S)
     good = {
         "total": {"limits": {MEMORY: 4}, "requests": {MEMORY: 4}},
         "single": {"defaults": {"nvidia.com/gpumem-percentage": 5}},

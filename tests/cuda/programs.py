@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.support.patience import PATIENCE_S
+
 SOURCES: Final = Path(__file__).parent
 _FLAGS: Final = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O1")
-_PATIENCE_S: Final = 60
 
 
 class NotStartedError(Exception):
@@ -87,7 +88,7 @@ class Process:
 
     def end(self) -> None:
         """Let it end, and give its memory back."""
-        self._process.communicate(timeout=_PATIENCE_S)
+        self._process.communicate(timeout=PATIENCE_S)
 
 
 class Container:

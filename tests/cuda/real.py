@@ -22,6 +22,7 @@ import pytest
 from allocation.isolation import Isolation
 from allocation.node_isolation import NodeIsolation
 from tests.cuda.programs import Container, Programs
+from tests.support.patience import PATIENCE_S
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 SLACK_MIB: Final = 1024
@@ -32,7 +33,6 @@ _STEP_MIB: Final = 64
 _MOST_MIB: Final = 8192
 """A limit that does not hold shows before a neighbour runs out of memory."""
 _DAEMON: Final = "nvidia-cuda-mps-control"
-_PATIENCE_S: Final = 60
 
 _FIND: Final = """
 import msgspec, sys
@@ -113,11 +113,11 @@ def mps_daemon() -> Iterator[Path]:
         pytest.skip(f"{_DAEMON} is not installed")
     with TemporaryDirectory(prefix="mps-", ignore_cleanup_errors=True) as folder:
         environment = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        subprocess.run([_DAEMON, "-d"], env=environment, check=True, timeout=_PATIENCE_S)
+        subprocess.run([_DAEMON, "-d"], env=environment, check=True, timeout=PATIENCE_S)
         try:
             yield Path(folder)
         finally:
-            subprocess.run([_DAEMON], env=environment, input="quit\n", text=True, check=False, timeout=_PATIENCE_S)
+            subprocess.run([_DAEMON], env=environment, input="quit\n", text=True, check=False, timeout=PATIENCE_S)
 
 
 class RealNode:

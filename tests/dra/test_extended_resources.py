@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.system.conftest import Namespace
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.dra, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.dra]
 REMEDY = "DeviceClass gpu.nvidia.com satisfies nvidia.com/gpu, too: remove its extendedResourceName"
 
 

@@ -10,7 +10,8 @@ from lab import manifests, wait
 from lab.client import client
 from lab.connection import RefusedError
 from tests.dra.conftest import NODE
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import dra_driver as driver
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.dra, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.dra]
 OURS = {"key": "gpu.scheduling/ledger", "operator": "Exists"}
 MESSAGE = "tolerates the taint gpu.scheduling/ledger"
 

@@ -28,7 +28,8 @@ from tests.agent.support.dra_node import PlayedKubelet
 from tests.dra.conftest import ALONE, NODES
 from tests.support import identities, namespaces
 from tests.support.depth import repetitions
-from tests.system.conftest import PATIENCE_S, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import pod
 from tests.system.support import dra_nodes as dra
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.system.conftest import Namespace
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.dra, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.dra]
 NODE, OTHER = NODES
 _MOST_WAITING = 5
 # Longer than a node takes back to the ledger that does not wait for claims.

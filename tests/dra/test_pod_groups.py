@@ -11,7 +11,8 @@ from cluster.resource import KUBERNETES_POD_GROUPS
 from lab import binaries, components, control_plane, manifests, wait
 from lab.client import client
 from tests.support import labs
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import coscheduling, scheduler_api
 from tests.system.support import dra_driver as driver
 from tests.system.support.restarts import restart
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.dra, pytest.mark.apiserver, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.dra, pytest.mark.apiserver]
 _SERIAL = itertools.count()
 GATES = {"--feature-gates": "GenericWorkload=true", "--runtime-config": f"{KUBERNETES_POD_GROUPS.api_version}=true"}
 

@@ -19,12 +19,12 @@ from lab.layout import Layout
 from tests.install import older_image
 from tests.lab.image.conftest import require_image_tools
 from tests.support import labs
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 CARDS = helm_installation.CARDS
 CARD_MIB = helm_installation.CARD_MIB
 SYSTEM = "tranche-system"
-PATIENCE_S = 180.0
 # Written by controllers all the time.
 VOLATILE = ("events", "events.events.k8s.io", "leases.coordination.k8s.io", "pods.metrics.k8s.io")
 
@@ -75,7 +75,7 @@ def ready(layout: Layout) -> None:
 def processes_ready(layout: Layout) -> None:
     """Wait until every process runs in its last version."""
     for workload in ("deployment/tranche-webhook", "deployment/tranche-scheduler", "daemonset/tranche-agent"):
-        _patiently(layout, "-n", SYSTEM, "rollout", "status", workload, "--timeout=50s")
+        _patiently(layout, "-n", SYSTEM, "rollout", "status", workload, "--timeout=180s")
 
 
 def cards(layout: Layout) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from tests.support import clearing, namespaces
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 RBAC = "rbac.authorization.k8s.io"
 CONTAINER = {"name": "main", "image": "none"}
 

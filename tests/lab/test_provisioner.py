@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 NAMESPACE = "default"
 NODE = "provisioned"
 

@@ -15,7 +15,7 @@ from lab.processes import Daemon
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 
 
 def create_pod(layout: Layout, name: str) -> Any:

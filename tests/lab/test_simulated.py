@@ -14,16 +14,16 @@ from cluster.resource import NODES, PODS
 from lab.simulated import Kubelets
 from lab.simulated_pods import Pod
 from tests.support import namespaces
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 NAMESPACE = "simulated-pods"
 NODE = "simulated"
-PATIENCE_S = 60.0
 HOUR = 3600
 
 

@@ -11,6 +11,7 @@ from lab.client import client
 from tests.policies.support import guards, pods
 from tests.policies.support.leader import Leader
 from tests.support import identities, namespaces
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-READY_S = 30.0
 _LAST = "tests-in-force"
 
 
@@ -43,7 +43,7 @@ def server(control_plane: Layout) -> Layout:
         {**head, "kind": "ValidatingAdmissionPolicyBinding", "spec": bound},
     )
     probe = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _LAST, "namespace": "default"}}
-    wait.until(lambda: refusal(lambda: api.create(probe, dry_run=True)), what="policies in force", timeout_s=READY_S)
+    wait.until(lambda: refusal(lambda: api.create(probe, dry_run=True)), what="policies in force", timeout_s=PATIENCE_S)
     for kind in ("validatingadmissionpolicybinding", "validatingadmissionpolicy"):
         api.delete(kind, _LAST)
     return control_plane

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:tranche-"
 OWN, OTHER = "accounts-own", "accounts-other"
 LONG = ".".join(["n" * 62] * 4)

@@ -8,6 +8,7 @@ import pytest
 
 from lab import wait
 from tests.policies.support.guards import GATES, KEYS, NAMED, OPERATOR, OUT, RESOURCES, RESREQ, RUNTIME, pod
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from tests.policies.support.guards import Guarded
 
 pytestmark = pytest.mark.apiserver
-READY_S = 30.0
 
 
 @pytest.fixture
@@ -23,10 +23,10 @@ def everywhere(guarded: Guarded) -> Iterator[Guarded]:
     """Yield the same with the component that guards every namespace."""
     guarded.apply_policies(component="cluster-wide")
     sent = pod(annotations={KEYS[0]: "x"})
-    wait.until(lambda: guarded.refusal(sent, namespace=OUT), what="the component in force", timeout_s=READY_S)
+    wait.until(lambda: guarded.refusal(sent, namespace=OUT), what="the component in force", timeout_s=PATIENCE_S)
     yield guarded
     guarded.apply_policies()
-    wait.until(lambda: not guarded.refusal(sent, namespace=OUT), what="the component gone", timeout_s=READY_S)
+    wait.until(lambda: not guarded.refusal(sent, namespace=OUT), what="the component gone", timeout_s=PATIENCE_S)
 
 
 def test_cluster_wide_component_guards_other_namespaces(everywhere: Guarded) -> None:
@@ -49,10 +49,10 @@ def named(guarded: Guarded) -> Iterator[Guarded]:
     """Yield the same with the component gpu-scheduler, which opts in a namespace by name; it has no label."""
     guarded.apply_policies(component=NAMED)
     sent = pod(annotations={KEYS[0]: "x"})
-    wait.until(lambda: guarded.refusal(sent, namespace=NAMED), what="the component in force", timeout_s=READY_S)
+    wait.until(lambda: guarded.refusal(sent, namespace=NAMED), what="the component in force", timeout_s=PATIENCE_S)
     yield guarded
     guarded.apply_policies()
-    wait.until(lambda: not guarded.refusal(sent, namespace=NAMED), what="the component gone", timeout_s=READY_S)
+    wait.until(lambda: not guarded.refusal(sent, namespace=NAMED), what="the component gone", timeout_s=PATIENCE_S)
 
 
 def test_namespace_opted_in_by_name_is_guarded(named: Guarded) -> None:

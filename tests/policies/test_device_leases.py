@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 REFUSED = "403 Forbidden"
 """Where two policies refuse a request, the API server names either."""
 LABELS = ("gpu.scheduling/managed", "gpu.scheduling/fenced")

@@ -17,15 +17,15 @@ from lab.errors import LabError
 from tests.policies.support.leader import FORMER, TOKEN
 from tests.policies.support.pods import NODE, prepared
 from tests.support import identities
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.policies.support.leader import Leader
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 SYSTEM_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", SYSTEM_NAMESPACE)
-PATIENCE_S = 60.0
 Eviction = dict[str, Any]
 
 

@@ -14,6 +14,7 @@ from lab.client import Client, client
 from tests.policies.support.pods import NODE
 from tests.support import identities
 from tests.support.access import may
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 from tests.system.support.gpubindings import DEFINITION, binding, component
 from tests.system.support.hami_nodes import delete
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 APP = "comfyui"
 CARD, OTHER = fleet.card(NODE, 3), fleet.card(NODE, 4)
 POLICY = "tranche-gpubinding-writers"
 WRITER = "app-service"
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from lab import wait
 from lab.client import client
 from tests.policies.support.guards import CLAIM, GATES, IN, KEYS, OPERATOR, OUT, RESOURCES, RESREQ, TENANT, pod
 from tests.policies.support.pods import prepared
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from tests.policies.support.guards import Guarded
 
 pytestmark = pytest.mark.apiserver
-READY_S = 30.0
 NODE_GIVEN = "which only a user who may bind pods may choose"
 UNPREPARED = "names GpuClaim single-gpu, but the admission webhook tranche-webhook did not give it the GPU resources"
 
@@ -206,7 +206,7 @@ def test_quota_of_zero_keeps_preassigned_pods_out(server: Layout, no_gpu: str) -
         sent = pod(limits, node="n1")
         return "exceeded quota" in refusal(lambda: client(server).create(sent, namespace=no_gpu, dry_run=True))
 
-    wait.until(lambda: is_refused({RESOURCES[0]: 1}), what="the quota in force", timeout_s=READY_S)
+    wait.until(lambda: is_refused({RESOURCES[0]: 1}), what="the quota in force", timeout_s=PATIENCE_S)
     for resource in RESOURCES[1:]:
         assert is_refused({resource: 10})
         assert is_refused({RESOURCES[0]: 0, resource: 10})

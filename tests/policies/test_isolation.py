@@ -12,6 +12,7 @@ from lab.client import client
 from tests.policies.support.guards import IN, OUT, TENANT
 from tests.policies.support.pods import prepared
 from tests.support import namespaces
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tests.policies.support.guards import Guarded
 
 pytestmark = pytest.mark.apiserver
-READY_S = 30.0
 _READ_BY = {"cuda": "NVIDIA_GPU_MEMORY_LIMIT", "mps": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"}
 
 
@@ -75,10 +75,10 @@ def isolated(guarded: Guarded) -> Iterator[None]:
     """Label the opted-in namespace with an isolation."""
     opted_in = {"gpu.scheduling/injection": "enabled"}
     namespaces.create(guarded.layout, IN, {**opted_in, ISOLATION: "cuda"})
-    wait.until(lambda: guarded.refusal(prepared()), what="the label in force", timeout_s=READY_S)
+    wait.until(lambda: guarded.refusal(prepared()), what="the label in force", timeout_s=PATIENCE_S)
     yield
     client(guarded.layout).patch("namespace", IN, {"metadata": {"labels": {ISOLATION: None}}})
-    wait.until(lambda: not guarded.refusal(prepared()), what="the label gone", timeout_s=READY_S)
+    wait.until(lambda: not guarded.refusal(prepared()), what="the label gone", timeout_s=PATIENCE_S)
 
 
 @pytest.mark.usefixtures("isolated")

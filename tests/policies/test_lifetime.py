@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.policies.support.leader import Leader
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from allocation import limits, names
+from benchmarks.pace import pace
 from lab import manifests
 from lab.client import client
 from tests.policies.support.pods import IMAGE, prepared
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.apiserver
 
-READY_S = 30.0
+LIMIT_S = 20.0
+"""At the pace of the machine of docs/performance/results.md; it is beside other tests."""
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -346,7 +348,7 @@ def test_error_for_a_hostile_pod_names_the_limit(
     begin = time.monotonic()
     words = refused(pod)
     assert "is the limit for a pod that Tranche schedules" in words, words[:500]
-    assert time.monotonic() - begin < READY_S
+    assert (time.monotonic() - begin) / pace() < LIMIT_S
 
 
 def many_containers(number: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from scheduler.expansion import placeholder, template
 from tests.policies.support.leader import FORMER, TOKEN
 from tests.scheduler.support.builders import node, status
 from tests.scheduler.support.builders import pod as waiting
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.policies.support.leader import Leader
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
-READY_S = 60.0
+pytestmark = pytest.mark.apiserver
 NOTHING_ELSE = "and nothing else: no node"
 
 
@@ -52,8 +52,16 @@ def expanding(server: Layout, leader: Leader) -> Iterator[Layout]:
             and not _refused(leader, request())
         ),
         what="the component in force",
-        timeout_s=READY_S,
+        timeout_s=PATIENCE_S,
     )
+    leader.api.create(request(), namespace=SYSTEM_NAMESPACE)
+    path = leader.api.path("pods", request()["metadata"]["name"], namespace=SYSTEM_NAMESPACE)
+    wait.until(
+        lambda: "by their UID" in refusal(lambda: leader.api.request("DELETE", path, body={"dryRun": ["All"]})),
+        what="the policy for deletions in force",
+        timeout_s=PATIENCE_S,
+    )
+    _delete(leader, client(server).get("pods", request()["metadata"]["name"], namespace=SYSTEM_NAMESPACE))
     yield server
     for each in reversed(objects):
         namespace = each["metadata"].get("namespace", "")

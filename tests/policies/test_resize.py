@@ -16,6 +16,7 @@ from lab.client import Client, client
 from tests.policies.support.leader import FORMER, TOKEN
 from tests.policies.support.pods import prepared
 from tests.support import identities
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from tests.policies.support.guards import Guarded
     from tests.policies.support.leader import Leader
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
-READY_S = 60.0
+pytestmark = pytest.mark.apiserver
 LIMIT = "cuda-device-memory-limit.gpu.scheduling/c0"
 TOLERATION = {"key": RESIZED, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}
 
@@ -89,7 +89,7 @@ def running(resizing: Layout, leader: Leader, node: str, namespace: str) -> Runn
         why = pod.refusal(pod.change({LIMIT: "101m"}, token=FORMER))
         return "does not lead any more" in why and pod.refusal(pod.change({LIMIT: "102m"}), dry_run=True) == ""
 
-    wait.until(is_in_force, what="the component in force", timeout_s=READY_S)
+    wait.until(is_in_force, what="the component in force", timeout_s=PATIENCE_S)
     return pod
 
 
@@ -189,7 +189,7 @@ def test_without_a_leadership_kubelets_still_report(running: Running) -> None:
         wait.until(
             lambda: "no params found" in running.refusal(running.change()),
             what="the fence without its parameter",
-            timeout_s=READY_S,
+            timeout_s=PATIENCE_S,
         )
         status = {"status": {"phase": "Running", "message": "alive"}}
         node.patch("pods", "p", status, namespace=running.namespace, subresource="status", by="strategic")

@@ -9,6 +9,7 @@ import pytest
 from lab.client import client
 from tests.support import identities, volumes
 from tests.support.cases import case
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
@@ -17,12 +18,11 @@ if TYPE_CHECKING:
     from lab.client import Client
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 CLASS = "rights"
 SELECTED = "volume.kubernetes.io/selected-node"
 BOUND_BY = "pv.kubernetes.io/bound-by-controller"
 VOLUME = "rights"
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from tests.support.durations import FILE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-MOST: Final = 3
-"""More failures than this are not tried again."""
+MOST: Final = 9
+"""More failures than this, one in a thousand tests, are not tried again."""
 TIMES: Final = 3
 
 

@@ -12,6 +12,7 @@ from lab import cluster, control_plane, kubectl, processes
 from lab.client import client
 from lab.connection import RefusedError
 from lab.errors import LabError
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 log = logging.getLogger(__name__)
-PATIENCE_S: Final = 120.0
 _INTERVAL_S: Final = 0.2
 _PROCESSES: Final = frozenset({"etcd", "kube-apiserver", "kube-controller-manager"})
 _GUARDS: Final = (

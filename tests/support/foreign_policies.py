@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from lab import wait
 from lab.client import client
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ Refused = Literal["binding", "eviction", "deletion"]
 MESSAGE: Final = "another tool refuses this"
 """What the API server says of a refused request."""
 _NAME: Final = "foreign-policy"
-_PATIENCE_S: Final = 60.0
 _BODIES: Final = {
     "binding": {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "none"}},
     "eviction": {"apiVersion": "policy/v1", "kind": "Eviction"},
@@ -46,7 +46,7 @@ def refusing(layout: Layout, what: Refused, *, namespace: str, name: str = "") -
         wait.until(
             lambda: MESSAGE in _refusal(layout, what, namespace, name or "probe"),
             what="the policy in force",
-            timeout_s=_PATIENCE_S,
+            timeout_s=PATIENCE_S,
         )
         yield
     finally:

@@ -15,6 +15,7 @@ from lab.connection import RefusedError
 from lab.files import write_private
 from lab.processes import Daemon
 from tests.support import identities, labs, namespaces
+from tests.support.patience import PATIENCE_S
 from tests.system.support import simulated_nodes, whole_run
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 T = TypeVar("T")
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="session")

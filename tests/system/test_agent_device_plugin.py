@@ -21,7 +21,8 @@ from cluster.api import Api
 from lab import components, fleet, kubeconfig, kubectl, real_node, wait
 from lab import namespace as node_namespace
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import nvidia_software
 from tests.system.support.plugin_mode import GPU, advertised, advertises, drain, restart_kubelet
 from tests.system.test_delivery import allocated, delivery, devices
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
 
 ROOT = Path(__file__).parents[2]
 DAEMON = "device-plugin-agent"

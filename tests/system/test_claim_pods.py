@@ -11,12 +11,13 @@ from allocation.wire import record
 from lab import wait
 from lab.errors import LabError
 from tests.policies.support.pods import prepared
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 
 if TYPE_CHECKING:
     from allocation.allocation import Allocation
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 
 NODE = "gpu-sim-1"
 GATE = {"schedulingGates": [{"name": "tests/claims"}]}

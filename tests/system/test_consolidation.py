@@ -9,7 +9,8 @@ import pytest
 
 from lab import kubeconfig, wait
 from lab.client import client
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings, tenants
 from tests.system.support.gpubindings import NODE_A, NODE_B
 from tests.system.support.tenants import Tenant
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 HALF = 4
 """Half of the cards of each of the two nodes."""

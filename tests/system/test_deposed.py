@@ -22,14 +22,15 @@ from scheduler.metrics.labels import Outcome
 from scheduler.objects import Pod
 from tests.scheduler.support.fencing import fenced
 from tests.support.depth import repetitions
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 ROUNDS = repetitions(20, 200)
 NODE = "gpu-sim-0"
 DEPOSED = "does not lead any more"

@@ -13,7 +13,8 @@ from allocation.wire import environment, record
 from lab import namespace as node_namespace
 from lab import wait
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import device_plugin
 from tests.system.support.plugin_mode import GPU, advertised, advertises, drain, restart_kubelet
 from tests.system.test_slice import exec_environment
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
 DAEMON = "device-plugin"
 REPLICAS = 3
 
@@ -47,7 +48,7 @@ def plugin(tranche_node: Layout) -> Iterator[Layout]:
 
 def running(namespace: Namespace, *names: str) -> None:
     """Wait until pods run."""
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"pod/{name}" for name in names))
+    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", *(f"pod/{name}" for name in names))
 
 
 def test_plugin_limits_pods_but_does_not_choose_cards(plugin: Layout, namespace: Namespace) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_mps_limits_a_container_by_the_daemon_of_its_node(
         namespace.create(made)
         assert f"isolation mps: {control}: no MPS control daemon listens" in failure(namespace, "limited")
         daemon.listen()
-        namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/limited")
+        namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/limited")
         assert allocated(namespace) == "3000"
         assert exec_environment(namespace, "limited")["CUDA_MPS_PIPE_DIRECTORY"] == PIPES
         assert allocated(namespace, "env", "-u", "CUDA_MPS_PIPE_DIRECTORY") == "3000"

@@ -17,6 +17,7 @@ from cluster.resource import PODS
 from lab.client import client
 from scheduler.objects import Pod
 from tests.support.depth import repetitions
+from tests.support.patience import PATIENCE_S
 from tests.system.support.triggers import Trigger, send
 
 if TYPE_CHECKING:
@@ -25,12 +26,11 @@ if TYPE_CHECKING:
     from chaos.world import World
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio(loop_scope="module")]
 NAMESPACE = world.NAMESPACE
 CARDS = 8
 FREEZES = repetitions(1, 3)
 """How often the leader is frozen before an Eviction."""
-PATIENCE_S = 70.0
 WRITES = {
     "the nomination": ("PATCH", "/status", 0, b"nominatedNodeName"),
     "the last dry run": ("POST", "/eviction", 1, b""),

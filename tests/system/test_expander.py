@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.system.support.expanding import Autoscaler
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,8 @@ from lab import components, kubeconfig, wait
 from lab.client import client
 from lab.processes import Daemon
 from tests.support import gpu_command
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import audit
 from tests.system.support.scheduler_api import query
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 
 Gpu = "Callable[..., subprocess.CompletedProcess[str]]"
 

@@ -22,7 +22,8 @@ from lab.layout import Port
 from lab.manifests import ROOT
 from lab.processes import Daemon
 from tests.support import namespaces
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import audit, pairs, rights, scheduler_api, truth
 from tests.system.support.gpubindings import placed
 from tests.system.support.pairs import Pair
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 log = logging.getLogger(__name__)
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.apiserver
 NODES = [f"n-{number:03}" for number in range(100)]
 ZONE_A, TAINTED = NODES[:20], NODES[90:]
 LOCK = "hami.io/mutex.lock"
@@ -90,7 +91,7 @@ def decisions(pair: Pair) -> Counter[str]:
     return Counter({sample.labels["outcome"]: int(sample.value) for sample in samples})
 
 
-def all_bound(namespace: Namespace, count: int, *, patience_s: float = 4 * PATIENCE_S) -> list[dict[str, Any]]:
+def all_bound(namespace: Namespace, count: int, *, patience_s: float = 2 * PATIENCE_S) -> list[dict[str, Any]]:
     """Wait until `count` pods have a node, and return them."""
 
     def enough(pods: Mapping[str, Any]) -> list[dict[str, Any]] | None:

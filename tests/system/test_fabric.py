@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 NODE = "gpu-sim-fabric"
 ORDINARY = fleet.SIMULATED_NODES[0]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.apiserver
 NODE = SIMULATED_NODES[0]
 CARDS = 8
 TURNS = repetitions(10, 30)

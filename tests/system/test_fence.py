@@ -8,12 +8,13 @@ import pytest
 
 from lab import wait
 from lab.client import client
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 TOKEN = "gpu.scheduling/leader"  # noqa: S105 -- an annotation
 ALLOCATION = "gpu.scheduling/allocation"
 

@@ -16,8 +16,9 @@ from allocation.wire import environment, record
 from lab import kubeconfig, wait
 from lab.client import client
 from lab.errors import LabError
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
 from tests.system.test_slice import exec_environment, owned
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from allocation.allocation import CardShare
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 
 CUDA_LIKE = "tranche.local/cuda-like:lab"  # an image that requests all devices
 GREED = {

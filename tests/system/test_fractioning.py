@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
 
 
 @contextmanager
@@ -64,7 +64,7 @@ def test_kai_gpu_fractioning_delivers_the_cards_and_limits_of_an_allocation(
         namespace.create(manifest)
         assert "kai-gpu-fractioning does not say that it runs there" in namespace.unplaced("both")
         say("True", "AllDaemonsReady")
-        namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod/both")
+        namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/both")
         bound = namespace.pod("both")
         assert len(allocated(bound)) == 2
         assert devices(namespace, "both") == allocated(bound)

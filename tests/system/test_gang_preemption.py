@@ -8,7 +8,8 @@ import pytest
 
 from lab import wait
 from tests.support.foreign_policies import refusing
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings, preemptions, scheduler_api
 from tests.system.support.gpubindings import NODE_A, NODE_B
 from tests.system.support.preemptions import CARDS, evicted
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 LOW = {"low-0": (NODE_A, CARDS // 2), "low-1": (NODE_A, CARDS // 2), "low-2": (NODE_B, CARDS)}
 """The nodes and the number of cards of the pods of low priority."""
 

@@ -11,7 +11,8 @@ from cluster.resource import GPU_CLAIMS
 from lab import wait
 from lab.client import client
 from tests.support.foreign_policies import refusing
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings, scheduler_api
 from tests.system.support.gpubindings import NODE_A
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 CARDS = 8
 """Of each of the two nodes."""
 ONE = {

@@ -12,7 +12,8 @@ from cluster.resource import GPU_CLAIMS
 from lab import kubectl, wait
 from lab.client import client
 from tests.support import namespaces
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import pairs, scheduler_api, truth
 from tests.system.support.gpubindings import placed
 from tests.system.support.pairs import Pair
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 NODE, TEAM, OTHER = "node-a", "team", "other"
 CARDS = pairs.CARDS
 ONE = {

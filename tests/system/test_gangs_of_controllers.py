@@ -11,7 +11,8 @@ import pytest
 
 from lab import wait
 from tests.support.controllers import example, pods_of
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import coscheduling, gpubindings
 from tests.system.support.gpubindings import NODE_A
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 CARDS = 8
 """Of each of the two nodes."""
 UID = "batch.kubernetes.io/controller-uid"

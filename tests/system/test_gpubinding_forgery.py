@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 NODE, APP = "gpu-sim-1", "comfyui"
 CARD, OTHER = fleet.card(NODE, 3), fleet.card(NODE, 4)
 POLICY = "tranche-gpubinding-writers"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 A = [fleet.card(NODE_A, index) for index in range(8)]
 B = [fleet.card(NODE_B, index) for index in range(8)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 ROOT = Path(__file__).parents[2]
 COMPONENT = ROOT / "manifests" / "gpubindings"

@@ -11,7 +11,7 @@ import pytest
 from lab import components, wait
 from lab.client import client
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from tests.system.support import gpubindings
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 
 
 def readiness(layout: Layout) -> tuple[int, str]:

@@ -20,7 +20,7 @@ from tests.system.support.pairs import Pair
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 NODES = ["node-a", "node-b"]
 APP = "comfyui"
 

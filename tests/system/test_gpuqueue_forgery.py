@@ -9,8 +9,9 @@ import pytest
 from allocation.names import ALLOCATION, CHARGED_TO, QUEUE
 from lab import wait
 from lab.client import client
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
 from tests.system.support.gpuqueues import delete_queue
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 TEAM, OTHERS = "forgery-a", "forgery-b"
 
 

@@ -15,7 +15,8 @@ from allocation.names import ALLOCATION, CHARGED_TO, INJECTION_LABEL, QUEUE
 from allocation.wire import record
 from lab import kubectl, manifests, wait
 from lab.client import client
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings, gpuqueues
 from tests.system.support.gpuqueues import set_queue, status
 from tests.system.support.restarts import restart
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 NODE = gpubindings.NODE_A
 CARDS = 8

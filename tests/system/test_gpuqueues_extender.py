@@ -10,7 +10,8 @@ from allocation.names import CLAIM
 from cluster.resource import GPU_CLAIMS
 from lab import wait
 from tests.support import namespaces
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpuqueues, gpuquotas, pairs
 from tests.system.support.gpubindings import placed
 from tests.system.support.gpuqueues import labels, payer, set_queue
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 NODE, TEAM = "node-a", "team"
 
 

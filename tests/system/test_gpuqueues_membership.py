@@ -10,7 +10,8 @@ from allocation.names import QUEUE
 from lab import wait
 from lab.client import client
 from lab.connection import RefusedError
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpuqueues
 from tests.system.support.gpubindings import placed
 from tests.system.support.gpuqueues import labels, payer, set_queue
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 
 from allocation.names import QUEUE
 from lab import wait
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings, gpuqueues
 from tests.system.support.gpuqueues import labels, set_queue
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.apiserver
 
 NODE = gpubindings.NODE_A
 SLICES = 16

@@ -10,7 +10,8 @@ import pytest
 from allocation.names import QUEUE
 from lab import fleet, kubectl, wait
 from lab.client import client
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpuqueues
 from tests.system.support.gpuqueues import labels, set_queue
 from tests.system.support.scheduler_api import query
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 
 CARDS = fleet.CARDS_PER_NODE * len(fleet.SIMULATED_NODES)
 """Of all usable nodes, of which they are shares."""

@@ -16,7 +16,8 @@ from lab import wait
 from lab.fleet import SIMULATED_NODES
 from lab.processes import Daemon
 from tests.support.depth import repetitions
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpuqueues, scheduler_api
 from tests.system.support.gpuqueues import labels, payer, set_queue
 from tests.system.test_recovery import READY_AGAIN, TAKEOVER_S, ended, says, scheduler, settled, start_scheduler
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 __all__ = ["scheduler"]  # a fixture
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.apiserver
 
 WEIGHTS = {"light": 1, "middle": 2, "heavy": 4}
 ROUNDS = repetitions(1, 3)

@@ -9,7 +9,8 @@ import pytest
 from allocation import names
 from allocation.wire import record
 from lab import wait
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings, gpuqueues
 from tests.system.support.gpubindings import placed
 from tests.system.support.gpuqueues import labels, set_queue
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 NODE, CARDS = gpubindings.NODE_A, 8
 GIB = 1024**3

@@ -11,14 +11,15 @@ from allocation.names import ALLOCATION
 from allocation.wire import record
 from lab import wait
 from lab.errors import LabError
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support.gpubindings import placed
 from tests.system.support.gpuquotas import delete_quota, set_quota
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 COUNT, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
 

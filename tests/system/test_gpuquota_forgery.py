@@ -13,7 +13,7 @@ from tests.system.conftest import Namespace, pod
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 MEMORY = "nvidia.com/gpumem"
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 
 NODE = SIMULATED_NODES[0]
 MEMORY, CARDS = "nvidia.com/gpumem", "nvidia.com/gpu"

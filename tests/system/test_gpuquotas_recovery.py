@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lab.processes import Daemon
 
 __all__ = ["scheduler"]  # a fixture
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.apiserver
 
 MEMORY, CARDS = "nvidia.com/gpumem", "nvidia.com/gpu"
 POD_MIB = 3000

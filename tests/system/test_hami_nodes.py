@@ -19,7 +19,8 @@ from lab.errors import LabError
 from lab.layout import Port
 from lab.processes import Daemon
 from tests.support.depth import repetitions
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import audit, truth
 from tests.system.support.hami_nodes import LOCK, NODES, PLUGIN, component, hami_nodes, locks, start_plugin
 from tests.system.support.hami_plugin import card
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.apiserver
 KILLS = {"scheduler": repetitions(3, 12), PLUGIN: repetitions(10, 88)}
 PODS, ROUND_PODS = repetitions(18, 57), 3
 

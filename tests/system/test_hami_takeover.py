@@ -11,7 +11,8 @@ from allocation.names import ALLOCATION
 from allocation.wire import record
 from lab import kubeconfig, kubectl, wait
 from lab.client import client
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import truth
 from tests.system.support.hami_nodes import NODES, hami_nodes
 from tests.system.support.hami_plugin import CARDS, MEMORY_MIB, card
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 JSON, SEVEN, NINE = NODES
 OURS_MIB = 9000
 
@@ -127,7 +128,7 @@ def cluster(
                 stdin=json.dumps(manifest),
                 kubeconfig=trusted,
             )
-        plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all")
+        plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod", "--all")
         plain_namespace.delete("pod", "terminating", wait=False)
         node = plain_namespace.pod("finished")["spec"]["nodeName"]
         plain_namespace.set_phase("finished", "Succeeded", node=node)

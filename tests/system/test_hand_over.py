@@ -24,7 +24,8 @@ from lab.errors import LabError
 from lab.manifests import ROOT
 from tests.support import namespaces, volumes
 from tests.support.depth import repetitions
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import adapters, audit, pairs, rights, scheduler_api, truth
 from tests.system.support.adapters import node_of, pod_with_adapter
 from tests.system.support.pairs import HAND_OVER, Pair
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 log = logging.getLogger(__name__)
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600 * repetitions(1, 4))]
+pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900 * repetitions(1, 4))]
 NODES = ["n-0", "n-1", "n-2"]
 ADAPTERS = 4
 CPU_OF_A_NODE = 64

@@ -12,14 +12,15 @@ from allocation.wire import record
 from lab import wait
 from lab.client import client
 from lab.fleet import CARDS_PER_NODE
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 NODE = "gpu-sim-2"
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 PROCESSES = ("webhook", "scheduler", "agent")
 
 

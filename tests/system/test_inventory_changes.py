@@ -14,7 +14,8 @@ from lab import fleet, kubectl, wait
 from lab.client import client
 from lab.files import write_private
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import simulated_nodes, truth
 from tests.system.test_recovery import ended, settled, start_scheduler
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 HONEST = "gpu-sim-0"
 CLAIMANT = "gpu-sim-claimant"
 SHARED = fleet.card(HONEST, 0)

@@ -15,7 +15,8 @@ from lab import wait
 from lab.client import client
 from lab.connection import RefusedError
 from lab.files import write_private
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.test_slice import exec_environment
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
 SHARED = (Isolation.CUDA, Isolation.MPS, Isolation.HAMI_CORE)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.karpenter, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.karpenter]
 _SHAPES = (4_000, 9_000, 13_000, 20_000, 27_000, 40_000)
 
 

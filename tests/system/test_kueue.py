@@ -15,7 +15,8 @@ from allocation.wire import record
 from lab import wait
 from lab.client import client
 from lab.errors import LabError
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import pod_templates
 from tests.system.support.gpubindings import placed
 from tests.system.support.pod_templates import deployment, job, job_set
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 COUNT, MEMORY, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"
 GATE = {"name": "kueue.x-k8s.io/admission"}

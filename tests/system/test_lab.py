@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 
 def lab(layout: Layout, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -226,7 +226,7 @@ def test_simulated_pod_says_that_nothing_runs(moved: tuple[Layout, str]) -> None
         },
     }
     kubectl.run(layout, "-n", demos.NAMESPACE, "create", "-f", "-", stdin=json.dumps(manifest))
-    kubectl.run(layout, "-n", demos.NAMESPACE, "rollout", "status", "deployment/ghost", "--timeout=50s")
+    kubectl.run(layout, "-n", demos.NAMESPACE, "rollout", "status", "deployment/ghost", "--timeout=180s")
     (row,) = kubectl.run(layout, "-n", demos.NAMESPACE, "get", "pods", "-l", "demo=ghost", "--no-headers").splitlines()
     assert row.split()[1:3] == ["1/1", "Simulated"]
     described = kubectl.run(layout, "-n", demos.NAMESPACE, "describe", "pods", "-l", "demo=ghost")

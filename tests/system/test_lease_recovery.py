@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chaos.world import World
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.asyncio(loop_scope="module")]
 RACES = repetitions(5, 50)
 """Rounds of two pods and one card; a takeover every `EACH` of them."""
 EACH = RACES // 5

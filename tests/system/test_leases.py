@@ -12,14 +12,15 @@ from cluster.resource import GPU_CLAIMS
 from lab import wait
 from lab.client import client
 from tests.support.foreign_policies import MESSAGE, refusing
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 NODE = "gpu-sim-0"
 
 

@@ -11,8 +11,9 @@ from lab import components, wait
 from lab.client import client
 from lab.connection import RefusedError
 from lab.processes import Daemon
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
 from tests.system.support import truth
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 NODE = "gpu-sim-0"
 DEAD_NODE = "gpu-dead-0"
 

@@ -20,7 +20,8 @@ from agent.settings import AgentSettings
 from allocation.isolation import Isolation
 from lab import cgroups, wait
 from lab.files import write_private
-from tests.system.conftest import PATIENCE_S, Namespace
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace
 from tests.system.support import agents_plugin, nvidia_software
 from tests.system.support.nri_plugin import NriPlugin
 from tests.system.support.stubbed_node import allocated, limited, stubbed
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
 
 
 @pytest.fixture

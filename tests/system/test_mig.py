@@ -16,7 +16,8 @@ from lab import components, kubeconfig, wait
 from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
-from tests.system.conftest import MIG_NODE, PATIENCE_S, Namespace, mig_status, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import MIG_NODE, Namespace, mig_status, pod
 from tests.system.support import audit, truth
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 STATIC = "MIG-GPU-gpu-mig-0-0-0-4"
 MAKER = "GPU-gpu-mig-0-1"
 

@@ -18,7 +18,8 @@ from lab import components, kubeconfig, kubectl, manifests, wait
 from lab.client import client
 from lab.errors import LabError
 from tests.support import gpu_command
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import audit, truth
 from tests.system.support.hami_nodes import LOCK, NODES, component, delete, locks, served_nodes
 from tests.system.support.hami_plugin import MEMORY_MIB
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.apiserver
 ROOT = Path(__file__).parents[2]
 READER = "system:serviceaccount:kube-system:preflight"
 NEW = 6
@@ -124,7 +125,7 @@ def before(tranche: Layout, plain_namespace: Namespace) -> Iterator[Namespace]:
         with served_nodes(tranche):
             client(tranche).apply(_WEBHOOK, *_ACCESS)
             plain_namespace.create(*json.loads(json.dumps(BEFORE)), *users)
-            plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=60s", "pod", "--all")
+            plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod", "--all")
             for name, phase in (("finished", "Succeeded"), ("terminating", "Running")):
                 done = json.dumps({"status": {"phase": phase}})
                 plain_namespace.kubectl("patch", "pod", name, "--subresource", "status", "--type", "merge", "-p", done)

@@ -13,7 +13,8 @@ from lab import kubeconfig, kubectl, wait
 from lab.client import client
 from lab.errors import LabError
 from tests.support.foreign_policies import refusing
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import missing_devices, simulated_nodes
 from tests.system.support.missing_devices import report
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 NODE, SILENT = "gpu-losing-0", "gpu-silent-0"
 SYSTEM = "tranche-system"
 

@@ -18,7 +18,8 @@ from lab import wait
 from lab.client import client
 from lab.layout import Port
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support.gpuqueues import delete_queue
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 DASHBOARD = json.loads((MANIFESTS / "dashboards" / "tranche.json").read_text())

@@ -22,14 +22,15 @@ from scheduler.api.namespaced.paths import PROXY, SIMULATION, TOKEN_HEADER
 from scheduler.api.request_body import LARGEST_YAML
 from scheduler.ui.cordon import CORDONS
 from scheduler.ui.gate import URL
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import tenants
 
 if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.system.support.tenants import Tenant
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 
 NODE = "gpu-sim-0"
 CARD = f"GPU-{NODE}-7"

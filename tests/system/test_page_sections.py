@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.ui.support.tabs import Tab
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.browser]
 
 NODE = "gpu-sim-0"
 CARD = f"GPU-{NODE}-0"

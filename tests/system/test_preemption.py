@@ -12,7 +12,8 @@ from cluster.resource import GPU_CLAIMS
 from lab import kubeconfig, kubectl, wait
 from lab.client import client
 from lab.errors import LabError
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import gpubindings, preemptions
 from tests.system.support.gpuqueues import delete_queue, labels, set_queue
 from tests.system.support.gpuquotas import set_quota
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,7 +8,8 @@ import pytest
 
 from lab import wait
 from tests.support import namespaces
-from tests.system.conftest import PATIENCE_S, Namespace
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace
 from tests.system.support import pairs, preemptions
 from tests.system.support.gpubindings import placed
 from tests.system.support.gpuquotas import delete_quota, set_quota
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 NODE, TEAM = "node-a", "team"
 
 

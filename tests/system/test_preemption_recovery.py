@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab import kubectl, wait
-from tests.system.conftest import PATIENCE_S, Namespace
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace
 from tests.system.support import gpubindings, preemptions
 from tests.system.support.preemptions import CARDS, asking, bound, evicted, fill
 from tests.system.support.restarts import restart
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 
 MOMENTS_S = (0.0, 0.2, 0.4, 0.6, 0.8)
 """After the creation of the pod that preempts; add some to look for rare moments."""

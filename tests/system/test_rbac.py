@@ -41,8 +41,9 @@ from scheduler.volumes.bindings import ClaimKey, Match, VolumeBindings
 from scheduler.volumes.objects import Claim, PersistentVolume
 from tests.scheduler.support.fencing import fenced
 from tests.support import access
+from tests.support.patience import PATIENCE_S
 from tests.support.volumes import claim, local_volume, storage_class
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
 from tests.system.support import (
     coscheduling,
     expanding,
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 
 NOT_SERVED = "watch podgroups.scheduling.k8s.io"
 """The right to watch what this Kubernetes does not have; tests/dra/test_pod_groups.py needs it on a later one."""
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 NODE = "gpu-sim-2"
 
 
@@ -355,7 +356,6 @@ def preempt_a_pod(namespace: Namespace) -> None:
     namespace.api.delete("priorityclass", "rights")
 
 
-@pytest.mark.timeout(400)
 async def test_every_granted_right_is_used(
     tranche: Layout, namespace: Namespace, mig_node: str, tmp_path: Path
 ) -> None:

@@ -17,7 +17,8 @@ from lab.fleet import SIMULATED_NODES
 from lab.layout import Port
 from lab.processes import Daemon
 from tests.support.depth import repetitions
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import audit, truth
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(500)]
+pytestmark = pytest.mark.apiserver
 ROUNDS = repetitions(2, 10)
 PODS = 20 * ROUNDS
 OUTAGE_S = 8.0

@@ -14,8 +14,9 @@ from lab.errors import LabError
 from lab.processes import Daemon
 from tests.policies.support.pods import binding
 from tests.support import identities
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
 from tests.system.test_fence import leadership
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 PROCESSES = ("scheduler", "webhook", "agent")
 ROUNDS = 20
 
@@ -124,7 +125,6 @@ def uninstall(layout: Layout) -> None:
         kubectl.run(layout, "delete", "-k", str(manifests.ROOT / folder), "--ignore-not-found", "--wait=true")
 
 
-@pytest.mark.timeout(500)
 def test_uninstall_and_reinstall_keep_ordinary_pods_working(tranche: Layout, namespace: Namespace) -> None:
     """Ordinary pods work throughout; after the reinstallation GPU pods are placed and a deposed leader is rejected.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 NODE = "gpu-sim-0"
 CARD = 5
 MEMORY = fleet.CARD_MEMORY_MIB

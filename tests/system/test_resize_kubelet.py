@@ -9,7 +9,8 @@ import pytest
 from allocation.names import RESIZED, USE_UUIDS
 from lab import fleet, kubeconfig, kubelet, wait
 from lab.layout import Port
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import relay, resizing
 from tests.system.support.resizing import Sized
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from tests.system.support.relay import Relay
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
 CARD = 2
 MEMORY = fleet.CARD_MEMORY_MIB
 PROGRAM = """

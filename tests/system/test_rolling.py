@@ -22,7 +22,7 @@ from tests.support.depth import repetitions
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 ROUNDS = repetitions(1, 3)
 REVIEWS_A_SECOND = 20.0
 PODS_A_SECOND = 8.0

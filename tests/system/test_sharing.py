@@ -10,13 +10,14 @@ import pytest
 from allocation.names import ALLOCATION, CARD_POLICY
 from allocation.wire import record
 from lab import wait
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import audit
 
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 NODE = "gpu-sim-2"
 
 

@@ -14,12 +14,13 @@ from lab.client import client
 from lab.errors import LabError
 from lab.processes import Daemon
 from tests.support import gpu_command
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 
 
 def workload(kind: str, **spec: Any) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from lab import kubectl, scheduler_service, wait
 from lab.layout import Port
 from scheduler.api.namespaced.paths import PROXY, TOKEN_HEADER
 from tests.support import gpu_command
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import tenants
 from tests.system.support.tenants import Tenant
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.apiserver
 
 
 @pytest.fixture

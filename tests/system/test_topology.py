@@ -12,7 +12,8 @@ from allocation.names import ALLOCATED
 from lab import kubectl, wait
 from lab.files import write_private
 from tests.support import gpu_command
-from tests.system.conftest import PATIENCE_S, Namespace
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace
 from tests.system.support import simulated_nodes
 from tests.system.test_claim_pods import claim_pod, waits_for
 from tests.system.test_leases import holders
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 NODE = "gpu-sim-islands"
 CARDS = [

@@ -18,16 +18,16 @@ from cluster.resource import PODS
 from lab import fleet
 from lab.client import client
 from tests.support.depth import repetitions
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from chaos.books import Books
     from chaos.world import World
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.apiserver
 ROUNDS = repetitions(15, 200)
 EACH = ROUNDS // 5
-PATIENCE_S = 60.0
 TEAMS = ("team-a", "team-b")
 CARD = fleet.card(STEADY_NODES[0], 0)
 

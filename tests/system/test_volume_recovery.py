@@ -25,8 +25,9 @@ from scheduler.objects import Pod
 from scheduler.volumes.bindings import ClaimKey
 from scheduler.volumes.objects import SELECTED_NODE, Claim, PersistentVolume
 from tests.support.depth import repetitions
+from tests.support.patience import PATIENCE_S
 from tests.support.volumes import claim, local_volume
-from tests.system.conftest import PATIENCE_S, Namespace
+from tests.system.conftest import Namespace
 from tests.system.test_deposed import without_scheduler
 from tests.system.test_recovery import settled, start_scheduler
 from tests.system.test_volumes import mounting, static
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["static", "without_scheduler"]  # fixtures
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.apiserver
 KILLS = repetitions(5, 50)
 DELETED = 5
 """In every fifth round the pod is deleted while no scheduler leads."""

@@ -10,7 +10,8 @@ import pytest
 from lab import kubectl, wait
 from lab.client import client
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import scheduler_api
 from tests.system.test_recovery import settled
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 NODE = "gpu-sim-1"
 CARDS = 8
 PODS = 30
@@ -52,7 +53,7 @@ def test_deleted_namespace_leaves_nothing_behind(
     doomed.placed(CARDS)
     until_pending(tranche, before + PODS - CARDS)
     log = Daemon(tranche, "scheduler").log
-    kubectl.run(tranche, "delete", "namespace", doomed.name, "--timeout=60s")
+    kubectl.run(tranche, "delete", "namespace", doomed.name, "--timeout=180s")
     until_pending(tranche, before)
     settled(tranche)
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from lab import wait
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import Namespace, pod
 from tests.system.support import audit
 
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 
 
 def test_placed_pod_costs_one_write(tranche: Layout, namespace: Namespace) -> None:

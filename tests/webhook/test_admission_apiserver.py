@@ -24,6 +24,7 @@ from lab.errors import LabError
 from lab.layout import Port
 from tests.support import identities, namespaces
 from tests.support.access import may
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ pytestmark = pytest.mark.apiserver
 
 IN, OUT = "admission-in", "admission-out"
 ACCOUNT = "system:serviceaccount:tranche-system:"
-READY_S = 30.0
 SECRET, CONFIGURATIONS = "tranche-webhook-ca", "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 GPU = {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000, "nvidia.com/gpucores": 30}
 ALLOCATION = json.dumps(
@@ -141,13 +141,13 @@ class Webhook:
                 *("--certificates-poll-seconds", "600"),
             ]
         )
-        wait.until(self.is_ready, what="webhook ready", timeout_s=READY_S)
+        wait.until(self.is_ready, what="webhook ready", timeout_s=PATIENCE_S)
 
     def stop(self) -> int:
         """Stop the process with SIGTERM, as a kubelet does; return its exit code."""
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(READY_S)
+        return self.process.wait(PATIENCE_S)
 
     def is_ready(self) -> bool:
         """Whether the process is ready."""
@@ -185,8 +185,8 @@ def webhook(cluster: Cluster) -> Iterator[Webhook]:
     identity = kubeconfig.service_account_kubeconfig(cluster.layout, namespace="tranche-system", name="tranche-webhook")
     running = Webhook(cluster.layout, str(identity))
     running.start()
-    wait.until(lambda: _is_refused(cluster), what="policies in force", timeout_s=READY_S)
-    wait.until(lambda: _is_injected(cluster), what="caBundle in force", timeout_s=READY_S)
+    wait.until(lambda: _is_refused(cluster), what="policies in force", timeout_s=PATIENCE_S)
+    wait.until(lambda: _is_injected(cluster), what="caBundle in force", timeout_s=PATIENCE_S)
     yield running
     running.stop()
 
@@ -233,13 +233,13 @@ def test_policies_have_no_type_warnings(cluster: Cluster) -> None:
                 found[name] = warnings
         return (found,)
 
-    (first,) = wait.until(checked, what="policies type-checked", timeout_s=READY_S)
+    (first,) = wait.until(checked, what="policies type-checked", timeout_s=PATIENCE_S)
     # A policy whose parameter was defined just before may have been checked without it; a change has it checked again.
     for name in first:
         for failure_policy in ("Ignore", "Fail"):
             spec = {"spec": {"failurePolicy": failure_policy}}
             client(cluster.layout).patch("validatingadmissionpolicy", name, spec)
-    (again,) = wait.until(checked, what="policies type-checked again", timeout_s=READY_S)
+    (again,) = wait.until(checked, what="policies type-checked again", timeout_s=PATIENCE_S)
     assert again == {}
 
 
@@ -581,7 +581,7 @@ def test_wrong_authority_refuses_gpu_pods_only(cluster: Cluster, webhook: Webhoo
     cluster.create(pod("meanwhile"), namespace=IN)
     assert "already up to date" not in _certs(cluster, "ensure")
     webhook.start()
-    wait.until(lambda: _is_injected(cluster), what="the right caBundle in force", timeout_s=READY_S)
+    wait.until(lambda: _is_injected(cluster), what="the right caBundle in force", timeout_s=PATIENCE_S)
     shown = _certs(cluster, "show")
     assert "Secret tranche-system/tranche-webhook-ca" in shown
     assert "caBundle of namespace.gpu.scheduling" in shown
@@ -668,10 +668,10 @@ def test_draining_webhook_still_answers(cluster: Cluster, webhook: Webhook) -> N
     assert webhook.process is not None
     try:
         webhook.process.send_signal(signal.SIGTERM)
-        wait.until(lambda: not webhook.is_ready() and webhook.is_alive(), what="not ready", timeout_s=READY_S)
+        wait.until(lambda: not webhook.is_ready() and webhook.is_alive(), what="not ready", timeout_s=PATIENCE_S)
         assert cluster.create(pod("late", limits=GPU), namespace=IN)["spec"]["schedulerName"] == "tranche"
         assert webhook.process.poll() is None
-        assert webhook.process.wait(READY_S) == 0
+        assert webhook.process.wait(PATIENCE_S) == 0
     finally:
         webhook.drain_seconds = 0.0
         webhook.start()

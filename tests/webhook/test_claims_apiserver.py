@@ -10,6 +10,7 @@ import pytest
 from lab import kubeconfig, manifests, wait
 from lab.errors import LabError
 from tests.support import namespaces
+from tests.support.patience import PATIENCE_S
 from tests.webhook.support.claims import CLAIM, EXCLUSIVE
 from tests.webhook.test_admission_apiserver import ACCOUNT, Cluster, Webhook, pod
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.apiserver
 
 NAMESPACE, OTHER = "claims-in", "claims-other"
-READY_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def webhook(cluster: Cluster) -> Iterator[Webhook]:
         except LabError:
             return False
 
-    wait.until(is_injected, what="caBundle in force", timeout_s=READY_S)
+    wait.until(is_injected, what="caBundle in force", timeout_s=PATIENCE_S)
     yield running
     running.stop()
 
@@ -110,7 +110,7 @@ def test_deleted_claim_is_forgotten(cluster: Cluster, webhook: Webhook) -> None:
             return "GpuClaim short does not exist" in error.why
         return False
 
-    wait.until(is_refused, what="the claim forgotten", timeout_s=READY_S)
+    wait.until(is_refused, what="the claim forgotten", timeout_s=PATIENCE_S)
     assert cluster.get(NAMESPACE, "keeps")["spec"]["containers"][0]["resources"]["limits"] == EXCLUSIVE
 
 

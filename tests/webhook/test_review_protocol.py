@@ -17,6 +17,7 @@ from certs.leaf import ServerNames
 from certs.source import IssuedSource
 from certs.x509 import new_authority
 from cluster.http.connections import ConnectionTable, Timeouts
+from tests.support.patience import PATIENCE_S
 from tests.webhook.support.claims import Claims
 from tests.webhook.test_server import review, trusting
 from webhook.admission import Admission
@@ -27,7 +28,6 @@ from webhook.routes import Health
 from webhook.server import serving
 from webhook.settings import WebhookSettings
 
-TIMEOUT_S = 20.0
 GO = "Host: h\r\nUser-Agent: kube-apiserver-admission\r\nAccept: application/json, */*\r\nAccept-Encoding: gzip\r\n"
 
 
@@ -195,7 +195,7 @@ async def test_general_server_reads_the_claim_and_closes(
     head, body = await _answer(reader)
     assert b"\r\nconnection: close\r\n" in head.lower()
     assert json.loads(body)["response"]["patchType"] == "JSONPatch"
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         assert await reader.read() == b""
 
 
@@ -238,7 +238,7 @@ async def test_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> Non
     loop = asyncio.get_running_loop()
     begin = loop.time()
     world.receive(request())
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         await world.wire.closed.wait()
     assert round(loop.time() - begin, 3) >= 0.05  # it counts whole milliseconds
 
@@ -272,7 +272,7 @@ async def streams() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamW
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    async with asyncio.timeout(TIMEOUT_S):
+    async with asyncio.timeout(PATIENCE_S):
         head = await reader.readuntil(b"\r\n\r\n")
         length = re.search(rb"(?i)content-length: (\d+)", head)
         assert length is not None

@@ -18,7 +18,8 @@ from agent.device_plugin.plugin import DevicePlugin
 from agent.report import DeviceReport, NodeReport
 from allocation.inventory import Card
 from cluster.errors import UnreachableError
-from tests.agent.support.played_kubelet import PATIENCE_S, RESOURCE, PlayedKubelet
+from tests.agent.support.played_kubelet import RESOURCE, PlayedKubelet
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

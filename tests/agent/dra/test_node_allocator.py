@@ -12,7 +12,8 @@ from agent.publishing.published_state import same
 from agent.report import DeviceReport, NodeReport
 from allocation.inventory import Card
 from cluster.gpu_node_status import Status
-from tests.agent.support.dra_node import NODE, PATIENCE_S, PlayedNode, claim, result, running
+from tests.agent.support.dra_node import NODE, PlayedNode, claim, result, running
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from agent.dra.node_view import NodeView

@@ -12,8 +12,9 @@ from agent.nri.messages_pb2 import Container, Pod
 from allocation.allocation import Allocation, CardShare
 from allocation.wire import environment
 from lab import wait
-from tests.agent.support.cluster_view import DEADLINE_S, published
+from tests.agent.support.cluster_view import published
 from tests.agent.support.played_runtime import PlayedRuntime
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +67,7 @@ async def test_the_node_delivers_cards_while_the_agent_is_registered(
             lambda: wait.until(
                 lambda: published(cluster, NODE)["status"].get("delivery") == content,
                 what=f"delivery {content}",
-                timeout_s=DEADLINE_S,
+                timeout_s=PATIENCE_S,
             ),
         )
 

@@ -15,11 +15,11 @@ from agent.nri.memory_limits import Limited, LimitError, MemoryLimits, cgroup_of
 from agent.nvml.memory_limits import Limit
 from agent.nvml.nvml import NvmlError
 from allocation.allocation import Allocation, CardShare
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-PATIENCE_S = 10.0
 UID = "01234567-89ab-cdef-0123-456789abcdef"
 ID = "0f" * 32
 SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"

@@ -19,7 +19,8 @@ from agent.settings import AgentSettings
 from allocation import names
 from allocation.allocation import Allocation, CardShare
 from allocation.wire import environment
-from tests.agent.support.played_runtime import PATIENCE_S, CreationRefused, PlayedRuntime
+from tests.agent.support.played_runtime import CreationRefused, PlayedRuntime
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

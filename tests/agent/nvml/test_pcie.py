@@ -13,8 +13,9 @@ from agent.nvml.pcie import Pair, Place, groups
 from agent.nvml.source import NvmlSource
 from agent.settings import AgentSettings
 from lab import wait
-from tests.agent.conftest import DEADLINE_S, Clock
+from tests.agent.conftest import Clock
 from tests.nvml.stub import GPU_IS_LOST, NOT_SUPPORTED, UNKNOWN, Hardware, StubCard, cards
+from tests.support.patience import PATIENCE_S
 
 CALL = "nvmlDeviceGetTopologyCommonAncestor"
 SINGLE, MULTIPLE, HOSTBRIDGE, NODE, SYSTEM = 10, 20, 30, 40, 50
@@ -199,4 +200,4 @@ def test_call_that_hangs_affects_no_card(
         clock.now += 1
         return _groups(opened) == [(0,) * 4] * 3
 
-    wait.until(listed, what="the card that joined", timeout_s=DEADLINE_S)
+    wait.until(listed, what="the card that joined", timeout_s=PATIENCE_S)

@@ -14,7 +14,7 @@ from agent.nvml.source import NvmlSource
 from agent.report import DeviceReport, NodeReport
 from agent.settings import AgentSettings
 from cluster.gpu_node_status import NodeProblem
-from tests.agent.conftest import DEADLINE_S, Clock
+from tests.agent.conftest import Clock
 from tests.nvml.stub import (
     DRIVER_NOT_LOADED,
     GPU_IS_LOST,
@@ -25,6 +25,7 @@ from tests.nvml.stub import (
     StubCard,
     cards,
 )
+from tests.support.patience import PATIENCE_S
 
 CARD_FUNCTIONS = (
     "nvmlDeviceGetHandleByIndex_v2",
@@ -70,7 +71,7 @@ class Source:
 
     def await_wake(self) -> None:
         """Wait until the source asks for a reading."""
-        assert self.woken.wait(DEADLINE_S)
+        assert self.woken.wait(PATIENCE_S)
         self.woken.clear()
 
 

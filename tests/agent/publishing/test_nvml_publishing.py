@@ -12,16 +12,10 @@ import pytest
 from allocation.wire.hami import decode_register
 from lab import wait
 from lab.layout import Layout
-from tests.agent.support.cluster_view import (
-    DEADLINE_S,
-    as_scheduler,
-    await_devices,
-    await_heartbeat,
-    published,
-    register,
-)
+from tests.agent.support.cluster_view import as_scheduler, await_devices, await_heartbeat, published, register
 from tests.agent.support.containers import ID, UID, Procfs
 from tests.nvml.stub import A100_MIG, DRIVER_NOT_LOADED, GPU_IS_LOST, MIB, Hardware, MigInstances, StubCard, cards
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.apiserver
 
@@ -165,12 +159,12 @@ def test_state_of_a_node_follows_its_driver(cluster: Layout, hardware: Hardware,
 
     hardware.lines = [f"error * {DRIVER_NOT_LOADED}"]
     hardware.write()
-    wait.until(lambda: state() == "DriverMissing", what="DriverMissing", timeout_s=DEADLINE_S)
+    wait.until(lambda: state() == "DriverMissing", what="DriverMissing", timeout_s=PATIENCE_S)
     hardware.lines = []
     hardware.has()
-    wait.until(lambda: state() == "NoCards", what="NoCards", timeout_s=DEADLINE_S)
+    wait.until(lambda: state() == "NoCards", what="NoCards", timeout_s=PATIENCE_S)
     hardware.has(*cards(1))
-    wait.until(lambda: state() is None, what="no state", timeout_s=DEADLINE_S)
+    wait.until(lambda: state() is None, what="no state", timeout_s=PATIENCE_S)
 
 
 def test_critical_event_is_published_at_once(cluster: Layout, hardware: Hardware, serve: Callable[..., Any]) -> None:
@@ -178,7 +172,7 @@ def test_critical_event_is_published_at_once(cluster: Layout, hardware: Hardware
     hardware.has(*cards(2))
     agent = serve("nvml-4", "--publish-seconds", "3600")
     published(cluster, "nvml-4")
-    wait.until(lambda: agent.http("/readyz")[0] == 200, what="ready", timeout_s=DEADLINE_S)
+    wait.until(lambda: agent.http("/readyz")[0] == 200, what="ready", timeout_s=PATIENCE_S)
     hardware.cards[1].lines = ["event 1 xid 79"]
     hardware.write()
     devices = await_devices(cluster, "nvml-4", lambda devices: "Unhealthy" in _health(devices), what="XID 79")
@@ -255,7 +249,7 @@ def test_agent_serves_and_exports_what_containers_use(
     def container() -> Any:
         return next(iter(json.loads(agent.http("/usage")[1])["containers"]), None)
 
-    measured = wait.until(container, what="a measurement", timeout_s=DEADLINE_S)
+    measured = wait.until(container, what="a measurement", timeout_s=PATIENCE_S)
     assert (measured["uid"], measured["containerId"], measured["memoryBytes"]) == (UID, ID, MIB)
     labels = f'container_id="{ID}",device_uuid="GPU-0",node="nvml-use",uid="{UID}"'
     assert f"tranche_agent_container_memory_used_bytes{{{labels}}} 1.048576e+06\n" in agent.http("/metrics")[1]

@@ -17,7 +17,8 @@ from cluster.gpu_node_status import Device, GpuNodeStatus
 from lab import wait
 from lab.client import client
 from lab.layout import Layout
-from tests.agent.support.cluster_view import DEADLINE_S, REGISTER, await_heartbeat, heartbeat, published
+from tests.agent.support.cluster_view import REGISTER, await_heartbeat, heartbeat, published
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.apiserver
 
@@ -93,7 +94,7 @@ def test_agent_reports_the_adapters_of_its_machine(
     active = HcaPort(1, "Active", 400, "Unknown")
     assert fabric() == Fabric((Hca("mlx5_0", ports=(active,)),), CuFile(enabled=True))
     (port / "state").write_text("1: DOWN")
-    wait.until(lambda: fabric().active_ports == 0, what="port down", timeout_s=DEADLINE_S)
+    wait.until(lambda: fabric().active_ports == 0, what="port down", timeout_s=PATIENCE_S)
 
 
 def test_unchanged_inventory_is_not_written_again(
@@ -134,7 +135,7 @@ def test_card_marked_unhealthy_in_the_file_is_published(
             == ["Healthy", "Unhealthy"]
         ),
         what="card 1 unhealthy",
-        timeout_s=DEADLINE_S,
+        timeout_s=PATIENCE_S,
     )
     annotation = client(cluster).get("node", "unhealthy-1")["metadata"]["annotations"][REGISTER]
     assert [card.healthy for card in decode_register("unhealthy-1", annotation).cards] == [True, False]
@@ -156,7 +157,7 @@ def test_invalid_file_keeps_the_last_inventory_published(
             if line.startswith(failures)
         ),
         what="several failed readings",
-        timeout_s=DEADLINE_S,
+        timeout_s=PATIENCE_S,
     )
     assert agent.log.count("inventory not read") == 1
     assert client(cluster).get("gpunodestatus", "broken-1") == before
@@ -173,25 +174,25 @@ def test_missing_node_does_not_block_the_others(
     wait.until(
         lambda: agent.http("/readyz") == (503, "not published yet (1): late-1\n"),
         what="late-1 the only one not published",
-        timeout_s=DEADLINE_S,
+        timeout_s=PATIENCE_S,
     )
     wait.until(
         lambda: 'tranche_agent_publish_errors_total{reason="NotFound"} 3.0' in agent.http("/metrics")[1],
         what="three attempts",
-        timeout_s=DEADLINE_S,
+        timeout_s=PATIENCE_S,
     )
     assert agent.log.count("node late-1 is not published") == 1
     assert heartbeat(cluster, "late-1") is None
     add_node("late-1")
     published(cluster, "late-1")
-    wait.until(lambda: agent.http("/readyz") == (200, "ok\n"), what="ready", timeout_s=DEADLINE_S)
+    wait.until(lambda: agent.http("/readyz") == (200, "ok\n"), what="ready", timeout_s=PATIENCE_S)
     assert agent.http("/healthz") == (200, "ok\n")
     metrics = agent.http("/metrics")[1]
     assert 'tranche_agent_cards{health="healthy",node="late-1"} 1.0' in metrics
     for written in ("publish", "heartbeat"):  # alerts ask how long ago that was
         found = re.search(rf'tranche_agent_last_{written}_timestamp_seconds{{node="late-1"}} (\S+)', metrics)
         assert found is not None
-        assert time.time() - DEADLINE_S < float(found[1]) <= time.time()
+        assert time.time() - PATIENCE_S < float(found[1]) <= time.time()
     assert 'tranche_api_requests_total{code="404",' in metrics
 
 
@@ -204,7 +205,7 @@ def test_node_removed_from_the_file_loses_its_heartbeat(
     agent = start_agent("{stay-1: {count: 1, memoryMiB: 1}, leave-1: {count: 1, memoryMiB: 1}}")
     published(cluster, "leave-1")
     fleet_file.write_text("{stay-1: {count: 1, memoryMiB: 1}}")
-    wait.until(lambda: "node leave-1 is no longer served" in agent.log, what="leave-1 dropped", timeout_s=DEADLINE_S)
+    wait.until(lambda: "node leave-1 is no longer served" in agent.log, what="leave-1 dropped", timeout_s=PATIENCE_S)
     last = heartbeat(cluster, "leave-1")
     alive = heartbeat(cluster, "stay-1")
     for _ in range(2):

@@ -6,8 +6,8 @@ from typing import Any
 from lab import wait
 from lab.client import Client, client
 from lab.layout import Layout
+from tests.support.patience import PATIENCE_S
 
-DEADLINE_S = 30.0
 REGISTER = "hami.io/node-nvidia-register"
 
 
@@ -24,7 +24,7 @@ def published(cluster: Layout, node: str) -> Any:
         objects = client(cluster).list("gpunodestatuses")
         return next((item for item in objects if item["metadata"]["name"] == node and "status" in item), None)
 
-    return wait.until(found, what=f"GpuNodeStatus {node}", timeout_s=DEADLINE_S)
+    return wait.until(found, what=f"GpuNodeStatus {node}", timeout_s=PATIENCE_S)
 
 
 def register(cluster: Layout, node: str) -> str | None:
@@ -40,7 +40,7 @@ def await_devices(cluster: Layout, node: str, condition: Callable[[list[Any]], b
         devices: list[Any] = published(cluster, node)["status"]["devices"]
         return devices if condition(devices) else None
 
-    return wait.until(found, what=what, timeout_s=DEADLINE_S)
+    return wait.until(found, what=what, timeout_s=PATIENCE_S)
 
 
 def heartbeat(cluster: Layout, node: str) -> Any:
@@ -52,5 +52,5 @@ def heartbeat(cluster: Layout, node: str) -> Any:
 def await_heartbeat(cluster: Layout, node: str, *, other_than: Any = None) -> Any:
     """Wait for a heartbeat that differs from `other_than`, and return its spec."""
     return wait.until(
-        lambda: (now := heartbeat(cluster, node)) != other_than and now, what="heartbeat", timeout_s=DEADLINE_S
+        lambda: (now := heartbeat(cluster, node)) != other_than and now, what="heartbeat", timeout_s=PATIENCE_S
     )

@@ -23,6 +23,7 @@ from agent.dra.messages_pb2 import (
     RegistrationStatusResponse,
 )
 from cluster.errors import NotFoundError, UnreachableError
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from agent.dra.messages_pb2 import NodePrepareResourceResponse
 
-PATIENCE_S = 10.0
 NODE = "n1"
 
 

@@ -30,6 +30,7 @@ from agent.device_plugin.messages_pb2 import (
     PreStartContainerRequest,
     RegisterRequest,
 )
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from agent.device_plugin.matching import Container
 
-PATIENCE_S = 10.0
 RESOURCE = "example.com/gpu"
 
 

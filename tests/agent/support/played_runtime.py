@@ -27,14 +27,13 @@ from agent.nri.messages_pb2 import (
     SynchronizeRequest,
     SynchronizeResponse,
 )
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from google.protobuf.message import Message
-
-PATIENCE_S = 10.0
 
 
 class CreationRefused(Exception):  # noqa: N818

@@ -15,9 +15,10 @@ from allocation.allocation import Allocation, CardShare
 from allocation.wire import environment
 from lab import kubectl, wait
 from lab.client import client
-from tests.agent.support.cluster_view import DEADLINE_S, published
+from tests.agent.support.cluster_view import published
 from tests.agent.support.played_kubelet import RESOURCE, PlayedKubelet
 from tests.support import namespaces
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,7 +70,7 @@ async def reports(cluster: Layout, *, is_registered: bool) -> None:
         wait.until,
         lambda: published(cluster, NODE)["status"].get("delivery") == expected,
         what=f"delivery {expected}",
-        timeout_s=DEADLINE_S,
+        timeout_s=PATIENCE_S,
     )
 
 
@@ -114,5 +115,5 @@ async def test_a_container_with_devices_of_another_does_not_start(
 def test_an_agent_of_several_nodes_is_no_device_plugin(run: Callable[..., Any]) -> None:
     """A kubelet has one node; the message names the setting."""
     agent = run()
-    assert agent.process.wait(DEADLINE_S) == 1
+    assert agent.process.wait(PATIENCE_S) == 1
     assert "a kubelet serves one node: set agent.node_name" in agent.log

@@ -16,9 +16,9 @@ from allocation.isolation import Isolation
 from allocation.wire import environment, record
 from lab import wait
 from lab.client import client
-from tests.agent.support.cluster_view import DEADLINE_S
 from tests.agent.support.played_runtime import PlayedRuntime
 from tests.nvml.stub import Hardware, StubCard
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,6 +106,6 @@ async def test_a_limit_follows_the_pod_and_not_only_the_runtime(
             lambda: wait.until(
                 lambda: set_limits.read_text().splitlines() == [f"{cgroup} 3000 3000", f"{cgroup} 4000 4000"],
                 what="the new limit",
-                timeout_s=DEADLINE_S,
+                timeout_s=PATIENCE_S,
             )
         )

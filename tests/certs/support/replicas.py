@@ -17,6 +17,7 @@ from cluster.errors import ApiError
 from cluster.resource import PODS
 from lab import health, kubeconfig, manifests, wait
 from tests.support import namespaces
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 TEAM = "rotation"
 POLL_S = 0.1
 SETTLE_S = 0.5
-READY_S = 120.0  # a machine that is saturated by the load takes a minute for a rotation
 LIMITS = {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
 CONTAINERS = [{"name": "main", "image": "none", "resources": {"limits": LIMITS}}]
 POD = {
@@ -71,14 +71,14 @@ class Replica:
         wait.until(
             lambda: health.probe(f"http://127.0.0.1:{self.metrics_port}/readyz"),
             what="webhook ready",
-            timeout_s=READY_S,
+            timeout_s=PATIENCE_S,
         )
 
     def kill(self) -> None:
         """Kill the process with SIGKILL."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait(READY_S)
+            self.process.wait(PATIENCE_S)
             self.process = None
 
 
@@ -169,7 +169,7 @@ async def is_admitted(api: Api) -> bool:
     return not await fault(api)
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float = READY_S) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float = PATIENCE_S) -> None:
     """Wait until a condition on the API server is met; each check is a request, so none pauses."""
     async with asyncio.timeout(seconds):
         while not await condition():
@@ -179,7 +179,7 @@ async def eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float
 def rotate_settings(**options: Any) -> RotateSettings:
     """Return settings of a fast rotation, by default of the authority too."""
     options.setdefault("ca", True)
-    return RotateSettings(settle_seconds=SETTLE_S, poll_seconds=POLL_S, timeout_seconds=READY_S, **options)
+    return RotateSettings(settle_seconds=SETTLE_S, poll_seconds=POLL_S, timeout_seconds=PATIENCE_S, **options)
 
 
 def now() -> datetime:

@@ -22,13 +22,13 @@ from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
 from tests.scheduler.support import claims as gpu_claims
 from tests.support import gpu_command
+from tests.support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[3]
 SYSTEM = "tranche-system"
 TEAM = "live-team"
 NODE = "live-1"
-PATIENCE_S = 60.0
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.apiserver
 
 Gpu = Callable[..., "subprocess.CompletedProcess[str]"]
 POD = {

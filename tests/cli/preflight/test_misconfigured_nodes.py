@@ -172,7 +172,6 @@ def create(layout: Layout, nodes: Sequence[MisconfiguredNode]) -> None:
 
 
 @pytest.mark.apiserver
-@pytest.mark.timeout(180)
 def test_preflight_reads_all_five_from_a_cluster(empty_cluster: Layout, tmp_path: Path) -> None:
     """Each misconfigured node is listed under BLOCKS with setting and flag, and a sound one is not."""
     create(empty_cluster, (*MISCONFIGURED, SOUND))

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
+from tests.support.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30.0
 
 
 @asynccontextmanager

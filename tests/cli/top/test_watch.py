@@ -17,12 +17,12 @@ from lab import wait
 from lab.client import client
 from lab.kubeconfig import service_account_kubeconfig
 from lab.layout import Layout
+from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.apiserver
 
 ROOT = Path(__file__).parents[3]
 TEAM, NODE, CARD = "cli-team", "cli-1", "GPU-cli-1-0"
-PATIENCE_S = 60.0
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 Start = Callable[..., "subprocess.Popen[bytes]"]
 

@@ -13,10 +13,10 @@ from lab import wait
 from lab.client import client
 from lab.layout import Layout
 from tests.support.controllers import example
+from tests.support.patience import PATIENCE_S
 
 TEAM = "workloads"
 NODE = "workloads-1"
-PATIENCE_S = 60.0
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "x"}, "annotations": {"hami.io/gpu-scheduler-policy": "spread"}},
     "spec": {

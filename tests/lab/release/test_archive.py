@@ -16,7 +16,7 @@ from lab.release import archive
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = [pytest.mark.archive, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.archive, pytest.mark.long]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="unpacks the archive of Linux")

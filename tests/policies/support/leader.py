@@ -11,12 +11,12 @@ from lab.client import client
 from tests.policies.support.leases import card_lease
 from tests.policies.support.pods import NODE, binding
 from tests.support import identities
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
 
 if TYPE_CHECKING:
     from lab.layout import Layout
 
-READY_S = 30.0
 NAME, IDENTITY, EPOCH = "tranche-scheduler", "policies", 7
 TOKEN, FORMER = f"{EPOCH}/{IDENTITY}", f"{EPOCH - 1}/{IDENTITY}"
 
@@ -41,7 +41,7 @@ class Leader:
         wait.until(
             lambda: not refusal(lambda: self.api.create(probe, namespace=SYSTEM_NAMESPACE, dry_run=True)),
             what="the fence with its parameter",
-            timeout_s=READY_S,
+            timeout_s=PATIENCE_S,
         )
 
     def resign(self) -> None:

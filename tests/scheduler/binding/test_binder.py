@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 NAMESPACE = "binder"
 TOKEN = "1/binder"  # noqa: S105 -- no secret
 TOO_EARLY = ("no params found", "failed to find resource referenced by paramKind")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from scheduler.binding.lease_keeper import LeaseKeeper
     from tests.scheduler.binding.conftest import LeaseServer
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 ROUNDS = repetitions(20, 200)
 
 

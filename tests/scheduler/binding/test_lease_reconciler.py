@@ -25,6 +25,7 @@ from tests.scheduler.binding.conftest import NAMESPACES
 from tests.scheduler.support.builders import state, status
 from tests.scheduler.support.fencing import fenced
 from tests.scheduler.support.leasing import allocation, keeper
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
     from scheduler.state.cluster_state import ClusterState
     from tests.scheduler.binding.conftest import LeaseServer
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
-PATIENCE_S = 30.0
+pytestmark = pytest.mark.apiserver
 
 
 class Term:

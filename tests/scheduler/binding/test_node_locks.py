@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 NAMESPACE, NODE = "default", "locked-node"
 
 

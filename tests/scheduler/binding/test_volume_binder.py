@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from scheduler.volumes.bindings import ClaimKey
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.apiserver
 SERIAL = itertools.count()
 
 

@@ -29,14 +29,15 @@ from scheduler.term_builder import build_term
 from tests.scheduler.support import claims
 from tests.support import identities, namespaces
 from tests.support.foreign_policies import MESSAGE, refusing
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from lab.layout import Layout
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
-NAMESPACE, NODE, PATIENCE_S = "claims", "claims-node", 60.0
+pytestmark = pytest.mark.apiserver
+NAMESPACE, NODE = "claims", "claims-node"
 TOKEN = "1/claims"  # noqa: S105 -- no secret
 
 

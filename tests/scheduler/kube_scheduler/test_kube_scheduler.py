@@ -11,7 +11,7 @@ from tests.scheduler.kube_scheduler.comparison import Difference
 from tests.scheduler.kube_scheduler.known_differences import KNOWN_DIFFERENCES, KnownDifference
 from tests.scheduler.kube_scheduler.oracle import Expected
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.apiserver
 
 CLUSTERS = 3000
 NODE_SUBJECTS = {"pod", "feasible", "infeasible", "reason", "resolvable"}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import aiohttp
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.apiserver
 ROUNDS = repetitions(20, 200)
 
 

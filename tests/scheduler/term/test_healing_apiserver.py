@@ -29,6 +29,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.settings import SchedulerSettings
 from scheduler.term_builder import build_term
 from tests.support import namespaces
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from lab.layout import Layout
     from scheduler.term import LeaderTerm
 
-pytestmark = [pytest.mark.apiserver, pytest.mark.timeout(300)]
-NAMESPACE, NODE, PATIENCE_S = "team", "node-0", 60.0
+pytestmark = pytest.mark.apiserver
+NAMESPACE, NODE = "team", "node-0"
 CARD_MIB, QUOTA_MIB, SLICE_MIB = 1000, 900, 300
 SECONDS = 20.0
 """Until a new term counts correctly; the comparison begins after one second, and waits one to be sure."""

@@ -11,7 +11,7 @@ from agent.nri.enforcement import Enforcement
 from agent.nri.memory_limits import MemoryLimits
 from agent.nri.plugin import Plugin
 from agent.settings import AgentSettings
-from tests.system.conftest import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from lab.components import LAB_NAMESPACE, Component
 from lab.files import write_private
 from lab.layout import Port
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,6 +11,7 @@ from allocation.names import PLACEHOLDER, SYSTEM_NAMESPACE
 from lab import manifests
 from lab.client import client
 from lab.files import write_private
+from tests.support.patience import PATIENCE_S
 from tests.system.support import simulated_nodes
 from tests.system.support.hami_nodes import delete
 from tests.system.support.restarts import restart
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 _FLAGS = ("--expander-enabled=true", "--expander-collect-seconds=0.5")
-_PATIENCE_S = 60.0
 CARDS = 2
 
 
@@ -58,7 +58,7 @@ class Autoscaler:
             namespace=SYSTEM_NAMESPACE,
             labels=PLACEHOLDER,
             what="a request for a node",
-            timeout_s=_PATIENCE_S,
+            timeout_s=PATIENCE_S,
         )
 
     def until_none(self) -> None:
@@ -69,7 +69,7 @@ class Autoscaler:
             namespace=SYSTEM_NAMESPACE,
             labels=PLACEHOLDER,
             what="the end of the requests",
-            timeout_s=_PATIENCE_S,
+            timeout_s=PATIENCE_S,
         )
 
     def bring(self, node: str) -> None:

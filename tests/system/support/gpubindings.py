@@ -13,6 +13,7 @@ from cluster.resource import GPU_BINDINGS
 from lab import fleet, manifests
 from lab.client import client
 from lab.files import write_private
+from tests.support.patience import PATIENCE_S
 from tests.system.conftest import Namespace, pod
 from tests.system.support import simulated_nodes
 from tests.system.support.hami_nodes import delete
@@ -28,7 +29,6 @@ DEFINITION = f"{GPU_BINDINGS.plural}.{GPU_BINDINGS.group}"
 NODE_A, NODE_B = "gpu-sim-bound-a", "gpu-sim-bound-b"
 APP = "comfyui"
 _CARDS = 8
-_PATIENCE_S = 60.0
 
 
 def component() -> list[dict[str, Any]]:
@@ -99,7 +99,7 @@ def cards(pod_: dict[str, Any]) -> list[str]:
     return found
 
 
-def placed(namespace: Namespace, name: str, *, timeout_s: float = _PATIENCE_S) -> dict[str, Any]:
+def placed(namespace: Namespace, name: str, *, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
     """Wait until a pod has a node, and return it."""
 
     def bound(pods: Mapping[str, Any]) -> dict[str, Any] | None:

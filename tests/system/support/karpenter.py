@@ -16,6 +16,7 @@ from lab import components, karpenter_binary, wait
 from lab.client import client
 from lab.files import write_private
 from lab.processes import Daemon
+from tests.support.patience import PATIENCE_S
 from tests.system.support import expanding
 from tests.system.support.hami_nodes import delete
 from tests.system.support.restarts import restart
@@ -33,7 +34,6 @@ CARD_MIB: Final = 40_960
 _SELECTOR: Final = f"karpenter.sh/nodepool={POOL}"
 _TYPE: Final = "gpu-4"
 CAPACITY: Final = {"cpu": "64", "memory": "512Gi", "ephemeral-storage": "1Ti", "pods": "250"}
-_PATIENCE_S: Final = 90.0
 IDLE_SECONDS: Final = 2
 
 
@@ -58,7 +58,7 @@ class Cloud:
             self._serve(new)
         return sorted(names)
 
-    def until(self, condition: Callable[[], bool], *, what: str, seconds: float = _PATIENCE_S) -> None:
+    def until(self, condition: Callable[[], bool], *, what: str, seconds: float = PATIENCE_S) -> None:
         """Wait for a condition while new machines are served."""
 
         def is_met() -> bool:

@@ -10,6 +10,7 @@ import yaml
 from lab import manifests
 from lab.client import client
 from lab.files import write_private
+from tests.support.patience import PATIENCE_S
 from tests.system.support import simulated_nodes
 from tests.system.support.hami_nodes import delete
 from tests.system.support.restarts import restart
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 _FLAGS = ("--missing-devices=delete", "--missing-devices-delay-seconds=0", "--missing-devices-period-seconds=0.5")
-_PATIENCE_S = 60.0
 
 
 def component() -> list[dict[str, Any]]:
@@ -56,4 +56,4 @@ def report(layout: Layout, node: str, *cards: dict[str, Any]) -> None:
         devices = statuses.get(node, {}).get("status", {}).get("devices", [])
         return {(device["id"], device.get("missing")) for device in devices} == wanted
 
-    client(layout).until(has_reported, "gpunodestatuses", what=f"the report of {node}", timeout_s=_PATIENCE_S)
+    client(layout).until(has_reported, "gpunodestatuses", what=f"the report of {node}", timeout_s=PATIENCE_S)

@@ -12,6 +12,8 @@ import struct
 import threading
 from typing import TYPE_CHECKING, Self
 
+from tests.support.patience import PATIENCE_S
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 _PLUGIN, _RUNTIME = 1, 2  # connections
 _REQUEST, _RESPONSE = 1, 2  # types of ttrpc messages
 _CREATE_CONTAINER = 1 << (4 - 1)
-_TIMEOUT_S = 20.0
 
 
 class DeviceError(Exception):
@@ -54,14 +55,14 @@ class NriPlugin:
         registration = _text(1, "test") + _text(2, "10")
         request = _text(1, "nri.pkg.api.v1alpha1.Runtime") + _text(2, "RegisterPlugin") + _bytes(3, registration)
         self._send(_RUNTIME, 1, _REQUEST, request)
-        assert self._ready.wait(_TIMEOUT_S), "the runtime did not accept the plugin"
+        assert self._ready.wait(PATIENCE_S), "the runtime did not accept the plugin"
         return self
 
     def __exit__(self, *_: object) -> None:
         """Disconnect."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(_TIMEOUT_S)
+        self._thread.join(PATIENCE_S)
         self._socket.close()
 
     def _serve(self) -> None:

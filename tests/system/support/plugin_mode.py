@@ -9,7 +9,7 @@ from lab import kubectl, kubelet, real_node, wait
 from lab import namespace as node_namespace
 from lab.client import client
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 from tests.system.support import device_plugin
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from certs.ca_bundle import CONFIGURATION
 from lab import manifests, wait
 from lab.client import client
 from lab.layout import Port
-from tests.system.conftest import PATIENCE_S, pod
+from tests.support.patience import PATIENCE_S
+from tests.system.conftest import pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,9 @@ from allocation.wire import record
 from lab import manifests, wait
 from lab.client import client
 from tests.support import identities
+from tests.support.patience import PATIENCE_S
 from tests.support.refusals import refusal
-from tests.system.conftest import PATIENCE_S, Namespace, pod
+from tests.system.conftest import Namespace, pod
 from tests.system.support.hami_nodes import delete
 from tests.system.support.restarts import restart
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lab import components, wait
 from lab.processes import Daemon
-from tests.system.conftest import PATIENCE_S
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from lab.layout import Layout

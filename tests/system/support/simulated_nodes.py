@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 from lab import components
 from lab.client import client
 from lab.processes import Daemon
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lab.layout import Layout
-
-_PATIENCE_S = 60.0
 
 
 @contextmanager
@@ -24,7 +23,7 @@ def running(layout: Layout, node: str) -> Iterator[str]:
         f"simulated-{node}", (components.LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", node)
     )
     components.start(layout, component)
-    client(layout).until(lambda nodes: node in nodes, "nodes", what=f"node {node}", timeout_s=_PATIENCE_S)
+    client(layout).until(lambda nodes: node in nodes, "nodes", what=f"node {node}", timeout_s=PATIENCE_S)
     yield node
     Daemon(layout, component.name).stop()
     client(layout).delete("gpunodestatus", node, missing_ok=True)
@@ -37,4 +36,4 @@ def until_reported(layout: Layout, node: str, cards: int) -> None:
     def is_reported(statuses: Mapping[str, Any]) -> bool:
         return len(statuses.get(node, {}).get("status", {}).get("devices", ())) == cards
 
-    client(layout).until(is_reported, "gpunodestatuses", what=f"{cards} cards of {node}", timeout_s=_PATIENCE_S)
+    client(layout).until(is_reported, "gpunodestatuses", what=f"{cards} cards of {node}", timeout_s=PATIENCE_S)

@@ -1,0 +1,9 @@
+"""How long tests wait for what must happen: it costs nothing where it happens, and slow machines need it.
+
+The machines that run the suite differ by a factor of three, and four processes of tests share two processors. A test
+that measures how long something takes has limits of its own.
+"""
+
+from typing import Final
+
+PATIENCE_S: Final = 180.0
