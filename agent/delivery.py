@@ -13,10 +13,10 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from agent.log_once import LogOnce
 from agent.report import NodeReport
 from agent.settings import AgentSettings
 from allocation.delivery import NodeDelivery, Toolkit, supported
+from cluster.log_once import LogOnce
 
 _OPERATOR: Final = Path("usr/local/nvidia/toolkit")
 # Where the GPU Operator, then NVIDIA's packages, install the toolkit: its configuration, and its command. The

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from agent.log_once import LogOnce
+from cluster.log_once import LogOnce
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ import msgspec
 from agent import daemon_call, processes
 from agent.device_use import DeviceUse, Measured, ProcessUse
 from agent.inventory import InventorySource, UnmeasuredError
-from agent.log_once import LogOnce
 from agent.processes import Container
 from agent.settings import AgentSettings
+from cluster.log_once import LogOnce
 from cluster.measurement import (
     LONGEST_TEXT,
     MOST_CONTAINERS,

@@ -16,8 +16,8 @@ from agent.device_plugin.calls import OPTIONS, Calls
 from agent.device_plugin.devices import devices_of
 from agent.device_plugin.messages_pb2 import Empty, RegisterRequest
 from agent.device_plugin.node_view import NodeView
-from agent.log_once import LogOnce
 from agent.report import NodeReport
+from cluster.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 

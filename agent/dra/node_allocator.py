@@ -14,11 +14,11 @@ from agent.dra import resource_slice
 from agent.dra.node_view import NodeView
 from agent.dra.resource_slice import Presence
 from agent.dra.transition import Facts, Step, Wanted, next_step
-from agent.log_once import LogOnce
 from agent.report import NodeReport
 from allocation.inventory import Card
 from cluster.errors import ClusterError
 from cluster.gpu_node_status import Allocator, Status
+from cluster.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 

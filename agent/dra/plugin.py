@@ -13,9 +13,9 @@ import grpc
 
 from agent.dra import calls
 from agent.dra.calls import Calls
-from agent.log_once import LogOnce
 from allocation.names import DRA_DRIVER
 from cluster.errors import ClusterError
+from cluster.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from agent import daemon_call, processes
-from agent.log_once import LogOnce
 from agent.nvml import memory_limits
 from agent.nvml.memory_limits import Limit
 from agent.nvml.nvml import NvmlError
 from allocation.allocation import Allocation
+from cluster.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from agent.log_once import LogOnce
 from agent.nri import connection
 from agent.nri.cards import delivered, is_delivered
 from agent.nri.enforcement import Enforcement
@@ -42,6 +41,7 @@ from allocation.errors import AllocationError
 from allocation.isolation import Isolation
 from allocation.wire import record
 from allocation.wire.environment import NRI_PLUGIN, host_names
+from cluster.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 

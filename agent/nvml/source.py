@@ -19,7 +19,6 @@ from agent import daemon_call, processes
 from agent.device_use import Measured
 from agent.health import CriticalEvent, Health, Probe
 from agent.inventory import MigInstanceError, UnmeasuredError
-from agent.log_once import LogOnce
 from agent.nvml import mig_creation
 from agent.nvml.card_probes import CardProbes, Readings, Unreadable
 from agent.nvml.card_reading import CardReading
@@ -33,6 +32,7 @@ from agent.report import NodeReport
 from agent.settings import AgentSettings
 from allocation.mig import InstanceRequest
 from cluster.gpu_node_status import NodeProblem
+from cluster.log_once import LogOnce
 
 log = logging.getLogger(__name__)
 

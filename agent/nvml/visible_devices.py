@@ -13,7 +13,6 @@ import msgspec
 
 from agent.device_use import Measured
 from agent.inventory import UUID
-from agent.log_once import LogOnce
 from agent.nvml.source import NvmlSource
 from agent.report import DeviceReport, NodeReport
 from agent.settings import AgentSettings
@@ -21,6 +20,7 @@ from allocation.inventory import Card
 from allocation.mig import InstanceRequest
 from allocation.topology.layout import NUMA_UNKNOWN
 from cluster.gpu_node_status import NodeProblem
+from cluster.log_once import LogOnce
 
 VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _INDEX: Final = re.compile(r"[0-9]{1,4}")

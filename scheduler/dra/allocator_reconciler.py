@@ -10,6 +10,7 @@ from cluster.api import MERGE_PATCH
 from cluster.dra import ResourceSlice
 from cluster.errors import ClusterError, ConflictError, NotFoundError
 from cluster.gpu_node_status import Drained
+from cluster.log_once import LogOnce
 from cluster.resource import GPU_NODE_STATUSES, RESOURCE_SLICES
 from scheduler.dra.node_allocators import Drain, NodeAllocators
 from scheduler.fenced_api import FencedApi
@@ -29,7 +30,7 @@ class AllocatorReconciler:
     def __init__(self, fenced: FencedApi, allocators: NodeAllocators) -> None:
         self._fenced = fenced
         self._allocators = allocators
-        self._problems: dict[str, str] = {}
+        self._log_once = LogOnce()
 
     async def run(self) -> None:
         """Reconcile until cancelled, or until this replica is not trusted any more. The informers must be complete."""
@@ -59,21 +60,23 @@ class AllocatorReconciler:
         except (ConflictError, NotFoundError):
             return  # the watch shows the current object, and the next run compares again
         except ClusterError as error:
-            self._report(drain.node, f"that it is drained was not written, trying again: {error}")
+            self._log_once.report(f"node {drain.node}", f"that it is drained was not written, trying again: {error}")
         else:
-            self._report(drain.node, "")
+            self._log_once.report(f"node {drain.node}", "")
             log.info("node %s: no pod with cards of the ledger is left; its agent may hand it over to DRA", drain.node)
 
     async def _open(self, node: str) -> None:
         try:
             has_slice = await self._has_slice(node)
         except ClusterError as error:
-            self._report(node, f"it stays closed, because its ResourceSlice cannot be looked for: {error}")
+            self._log_once.report(
+                f"node {node}", f"it stays closed, because its ResourceSlice cannot be looked for: {error}"
+            )
             return
         if has_slice:
-            self._report(node, "it stays closed, because its ResourceSlice is still there")
+            self._log_once.report(f"node {node}", "it stays closed, because its ResourceSlice is still there")
             return
-        self._report(node, "")
+        self._log_once.report(f"node {node}", "")
         self._allocators.open(node)
         log.info("node %s: it belongs to the ledger again", node)
 
@@ -85,10 +88,3 @@ class AllocatorReconciler:
         except NotFoundError:  # the API server has no such kind
             return False
         return any(each.metadata.name == name for each in found)
-
-    def _report(self, node: str, problem: str) -> None:
-        """Log a problem of a node once."""
-        if self._problems.pop(node, "") != problem and problem:
-            log.warning("node %s: %s", node, problem)
-        if problem:
-            self._problems[node] = problem

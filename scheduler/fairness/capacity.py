@@ -1,5 +1,7 @@
 """What there is to share: the usable cards, and the CPU and memory of their nodes."""
 
+from collections.abc import Container
+
 from allocation.fairness.shares import NOTHING, Amounts, added, subtracted
 from allocation.ledger.card_table import CORES, MEMORY, SLOTS, TFLOPS
 from allocation.ledger.ledger import Ledger
@@ -12,12 +14,14 @@ class Capacity:
     """Sums over the nodes with cards that take new pods; only nodes that changed are read again.
 
     A card in MIG mode counts as its instances. Unhealthy and cordoned cards do not count, nor does what a cordoned
-    node has.
+    node has, or one that another allocator shares out.
     """
 
-    def __init__(self, ledger: Ledger, node_cache: NodeCache) -> None:
+    def __init__(self, ledger: Ledger, node_cache: NodeCache, *, of_others: Container[str]) -> None:
+        """Sum up what `ledger` and `node_cache` have, without the nodes `of_others`."""
         self._ledger = ledger
         self._node_cache = node_cache
+        self._of_others = of_others
         self._nodes: dict[str, Amounts] = {}
         self._changed: set[str] = set()
         self._total = NOTHING
@@ -55,7 +59,7 @@ class Capacity:
 
     def _of_node(self, name: str) -> Amounts:
         row, node = self._ledger.row(name), self._node_cache.nodes.get(name)
-        if row is None or node is None or node.spec.unschedulable:
+        if row is None or node is None or node.spec.unschedulable or name in self._of_others:
             return NOTHING
         facts, allocatable = self._ledger.facts(row), self._node_cache.allocatable.get(name, {})
         usable = [place for place, is_usable in enumerate(facts.usable) if is_usable]

@@ -5,7 +5,7 @@ soon as the first one is created.
 """
 
 import heapq
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from itertools import takewhile
 
 from allocation import names, quota
@@ -48,18 +48,19 @@ class FairShare:
         ledger: Ledger,
         node_cache: NodeCache,
         settings: AllocationSettings,
+        of_others: Container[str],
         on_change: Callable[[QueueKey | None], object],
     ) -> None:
-        """Count what `ledger` and `node_cache` have; `on_change` is called with a queue whose rank may change, or None.
+        """Count what `ledger` and `node_cache` have, of which the nodes `of_others` are not to be shared here.
 
-        None means all of them.
+        `on_change` is called with a queue whose rank may change, or None for all of them.
         """
         self.queues = GpuQueues(node_cache.namespaces)
         self.use: UseByOwner[QueueKey] = UseByOwner(ledger, on_change=self._changed)
         self.held: UseByOwner[QueueKey] = UseByOwner(ledger, on_change=self._changed)
         self.reclaiming: set[str] = set()
         self.leaving: set[str] = set()
-        self.capacity = Capacity(ledger, node_cache)
+        self.capacity = Capacity(ledger, node_cache, of_others=of_others)
         self._ledger = ledger
         self._node_cache = node_cache
         self._settings = settings

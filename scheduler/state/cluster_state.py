@@ -130,10 +130,14 @@ class ClusterState(Turns):
             on_change=lambda uids: self.queue.wake(uids),  # noqa: PLW0108 -- the queue is made later
         )
         self.quotas = Quotas(ledger=self.ledger, settings=settings)
+        self._uncounted = UncountedPods(on_uncounted)
+        self.node_allocators = NodeAllocators(self.ledger, uncounted=self._uncounted.rejections)
+        self.node_allocators.rejections.follow(self._touch)
         self.fair_share = FairShare(
             ledger=self.ledger,
             node_cache=self.node_cache,
             settings=settings,
+            of_others=self.node_allocators.rejections,
             on_change=lambda key: self.queue.rerank(key),  # noqa: PLW0108 -- the queue is made next
         )
         self.queue = make_queue(self.fair_share)
@@ -186,8 +190,6 @@ class ClusterState(Turns):
         self.agent_leases = AgentLeases(clock=clock)
         self.deliveries, self.node_problems = Deliveries(), NodeProblems()
         self.plugin_nodes = PluginNodes(clock=clock, resource=counted)
-        self._uncounted = UncountedPods(on_uncounted)
-        self.node_allocators = NodeAllocators(self.ledger, uncounted=self._uncounted.rejections)
         self.agent_reports = AgentReports(
             inventories=self._inventories,
             agent_leases=self.agent_leases,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from allocation.inventory import Card, NodeInventory
 from allocation.names import CORDON
-from cluster.gpu_node_status import GpuNodeStatus, status_of
+from cluster.gpu_node_status import Allocator, GpuNodeStatus, status_of
 from cluster.metadata import ObjectMeta
 from scheduler.fairness.capacity import Capacity
 from scheduler.state.cluster_state import ClusterState
@@ -17,6 +17,7 @@ from tests.scheduler.support.worlds import World
 
 CPU, MEMORY = 64_000, 256 << 30
 """Of each node."""
+ALLOCATORS: tuple[Allocator, ...] = ("draining", "dra", "ledger")
 
 
 def total(of: ClusterState) -> tuple[int, ...]:
@@ -49,6 +50,17 @@ def test_a_cordoned_node_does_not_count() -> None:
     assert total(made)[4] == 2 * CPU
 
 
+def test_a_node_of_another_allocator_does_not_count() -> None:
+    """Neither while it is drained, nor before it is known that its slice is gone; queues are ranked again each time."""
+    made = state("n0", "n1")
+    assert total(made)[0] == 4000
+    for allocator in ALLOCATORS:
+        made.agent_reports.set(_allocated_by("n1", allocator))
+        assert total(made) == (2000, 2000, 8, 0, CPU, MEMORY), allocator
+    made.node_allocators.open("n1")
+    assert total(made)[4] == 2 * CPU
+
+
 def test_a_card_in_mig_mode_counts_as_its_instances() -> None:
     """The card itself takes no pod."""
     made = state()
@@ -69,15 +81,19 @@ def test_a_node_that_is_gone_does_not_count() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_the_sums_are_those_that_reading_every_node_gives(seed: int) -> None:
-    """Nodes, cards, cordons and reports change at random."""
+    """Nodes, cards, cordons, allocators and reports change at random."""
     world, chance = World(seed), random.Random(seed)  # noqa: S311 -- a test
     for _ in range(8):
         name = f"n{chance.randint(0, 7)}"
-        match chance.choice(("node", "status", "drop", "gone")):
+        match chance.choice(("node", "status", "allocator", "open", "drop", "gone")):
             case "node":
                 world.add_node(name)
             case "status":
                 world.state.agent_reports.set(world.status(name))
+            case "allocator":
+                world.state.agent_reports.set(_allocated_by(name, chance.choice(ALLOCATORS)))
+            case "open":
+                world.state.node_allocators.open(name)
             case "drop":
                 world.state.drop_node(node(name))
             case "gone":
@@ -87,10 +103,17 @@ def test_the_sums_are_those_that_reading_every_node_gives(seed: int) -> None:
 
 def recounted(of: ClusterState) -> tuple[int, ...]:
     """Return the sums over every node, read again."""
-    fresh = Capacity(of.ledger, of.node_cache)
+    fresh = Capacity(of.ledger, of.node_cache, of_others=of.node_allocators.rejections)
     for name in of.node_cache.nodes:
         fresh.touch(name)
     return fresh.total()
+
+
+def _allocated_by(name: str, allocator: Allocator) -> GpuNodeStatus:
+    reported = status(name)
+    assert reported.status is not None
+    reported.status.allocator = allocator
+    return reported
 
 
 def _status(name: str, *cards: Card) -> GpuNodeStatus:

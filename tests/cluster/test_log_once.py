@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from agent.log_once import LogOnce
+from cluster.log_once import LogOnce
 
 
 def test_a_problem_is_logged_when_it_begins_changes_and_ends(caplog: pytest.LogCaptureFixture) -> None:
