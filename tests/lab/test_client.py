@@ -8,6 +8,7 @@ import pytest
 from lab.client import Client, client
 from lab.connection import RefusedError
 from lab.errors import LabError
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,7 +84,7 @@ def test_a_change_ends_the_wait(admin: Client) -> None:
         admin.patch("cm", "seen", {"data": {"x": "2"}}, namespace=SPACE)
         admin.delete("cm", "seen", namespace=SPACE, wait=False)
 
-    assert admin.until(is_over, "cm", what="the end", namespace=SPACE, timeout_s=20)
+    assert admin.until(is_over, "cm", what="the end", namespace=SPACE, timeout_s=PATIENCE_S)
     assert [state for state in states if state] == [{"seen": "1"}, {"seen": "2"}]
 
 

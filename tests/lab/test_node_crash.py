@@ -13,6 +13,7 @@ import pytest
 from lab import cgroups, cluster, network, processes, real_node, wait
 from lab.processes import Daemon
 from tests.lab.test_real_node import run_pod
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -37,10 +38,12 @@ def test_down_removes_everything_after_a_crash(own_layout: Layout, node_support:
         for victim in victims - spared:
             with contextlib.suppress(ProcessLookupError):  # the exit of one process may end another
                 os.kill(victim, number)
-    wait.until(lambda: set(processes.strays(own_layout)) <= spared, what="end of every process", timeout_s=10)
+    wait.until(lambda: set(processes.strays(own_layout)) <= spared, what="end of every process", timeout_s=PATIENCE_S)
     if namespace_dies:
         # The kernel kills them with the first process of their namespace, which is no longer a stray by then.
-        wait.until(lambda: not any(map(processes.Status.of, containers)), what="end of the containers", timeout_s=10)
+        wait.until(
+            lambda: not any(map(processes.Status.of, containers)), what="end of the containers", timeout_s=PATIENCE_S
+        )
     else:
         assert any(map(processes.Status.of, containers))
 

@@ -13,6 +13,7 @@ from lab import processes, wait
 from lab.errors import LabError
 from lab.layout import Layout
 from lab.processes import Daemon, Record
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,14 +56,14 @@ def test_standard_output_and_error_go_to_the_log(layout: Layout) -> None:
     """Both are written to one file with the daemon's name."""
     daemon = Daemon(layout, "speaker")
     daemon.start(["sh", "-c", "echo out; echo err >&2; exec sleep 300"])
-    wait.until(lambda: daemon.log.read_text() == "out\nerr\n", what="both lines", timeout_s=10)
+    wait.until(lambda: daemon.log.read_text() == "out\nerr\n", what="both lines", timeout_s=PATIENCE_S)
 
 
 def test_stop_ends_a_daemon_and_its_children(layout: Layout) -> None:
     """A stop returns when the whole process group has exited, and removes the record."""
     daemon = Daemon(layout, "parent")
     daemon.start(["sh", "-c", "sleep 300 & echo $!; wait"])
-    child = int(wait.until(lambda: daemon.log.read_text().strip(), what="pid", timeout_s=10))
+    child = int(wait.until(lambda: daemon.log.read_text().strip(), what="pid", timeout_s=PATIENCE_S))
     parent = daemon.pid
     assert parent is not None
     daemon.stop()
@@ -76,7 +77,7 @@ def test_a_daemon_that_ignores_sigterm_is_killed(layout: Layout) -> None:
     """After the grace period it receives SIGKILL."""
     daemon = Daemon(layout, "deaf")
     daemon.start(["sh", "-c", "trap '' TERM; echo deaf; while :; do sleep 300; done"])
-    wait.until(daemon.log.read_text, what="trap", timeout_s=10)
+    wait.until(daemon.log.read_text, what="trap", timeout_s=PATIENCE_S)
     pid = daemon.pid
     assert pid is not None
     daemon.stop(grace_s=0.2)
@@ -123,7 +124,7 @@ def test_a_daemon_without_a_record_is_found_by_its_mark(layout: Layout) -> None:
     assert pid is not None
     (layout.run / "lost.json").unlink()
     # Its environment is empty for a moment after its program has been loaded.
-    wait.until(lambda: processes.strays(layout) == [pid], what="the process", timeout_s=10)
+    wait.until(lambda: processes.strays(layout) == [pid], what="the process", timeout_s=PATIENCE_S)
     assert processes.strays(Layout(root=layout.root / "other")) == []
     processes.stop_all(layout)
     assert not exists(pid)
@@ -137,7 +138,7 @@ def test_daemons_may_go_on(layout: Layout) -> None:
         daemon.start(SLEEP)
     ended = [daemon.pid for daemon in (stopped, lost)]
     (layout.run / "lost.json").unlink()
-    wait.until(lambda: len(processes.strays(layout)) == 4, what="four processes", timeout_s=10)
+    wait.until(lambda: len(processes.strays(layout)) == 4, what="four processes", timeout_s=PATIENCE_S)
     processes.stop_all(layout, but={"spared"})
     left = processes.strays(layout)
     assert len(left) == 2
@@ -170,4 +171,4 @@ def test_a_daemon_has_no_proxies(layout: Layout, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.invalid")
     daemon = Daemon(layout, "printer")
     daemon.start(["sh", "-c", 'echo "proxy=$HTTPS_PROXY extra=$EXTRA"; exec sleep 300'], env={"EXTRA": "yes"})
-    wait.until(lambda: daemon.log.read_text() == "proxy= extra=yes\n", what="environment", timeout_s=10)
+    wait.until(lambda: daemon.log.read_text() == "proxy= extra=yes\n", what="environment", timeout_s=PATIENCE_S)

@@ -11,6 +11,7 @@ import pytest
 from lab import cluster, control_plane, processes, wait
 from lab.client import client
 from lab.processes import Daemon
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -43,7 +44,7 @@ def test_up_recovers_from_a_crash_of_every_process(empty_cluster: Layout) -> Non
     pod = create_pod(empty_cluster, "crash")
     for pid in processes.strays(empty_cluster):
         os.kill(pid, signal.SIGKILL)
-    wait.until(lambda: not processes.strays(empty_cluster), what="end of every process", timeout_s=10)
+    wait.until(lambda: not processes.strays(empty_cluster), what="end of every process", timeout_s=PATIENCE_S)
     control_plane.up(empty_cluster, kube_scheduler=False)
     assert uid(empty_cluster, "crash") == pod
 

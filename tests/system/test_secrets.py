@@ -15,6 +15,7 @@ import pytest
 from allocation.names import SYSTEM_NAMESPACE
 from lab import kubeconfig, wait
 from lab.client import client
+from tests.support.patience import PATIENCE_S
 from tests.system.support import whole_run
 from tests.system.support.whole_run import SECRET
 
@@ -59,7 +60,7 @@ def run(layout: Layout, *arguments: str, config: Path, until: str = "") -> str:
         return process.poll() is not None or bool(until and until in output.read_text())
 
     try:
-        wait.until(is_seen, what=f"the error of {arguments[0]}", timeout_s=30)
+        wait.until(is_seen, what=f"the error of {arguments[0]}", timeout_s=PATIENCE_S)
     finally:
         process.kill()
     assert process.wait()

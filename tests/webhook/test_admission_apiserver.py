@@ -481,7 +481,7 @@ def test_placed_pod_keeps_its_allocation(cluster: Cluster, webhook: Webhook) -> 
             raise
         return True
 
-    wait.until(bound, what="a Binding through the fence", timeout_s=10)
+    wait.until(bound, what="a Binding through the fence", timeout_s=PATIENCE_S)
     assert cluster.get(IN, "placed")["metadata"]["annotations"][key] == "GPU-a"
     for subresource, changed, value in (
         ("", key, "GPU-b"),

@@ -23,6 +23,7 @@ from scheduler.objects import Node, Pod
 from tests.scheduler.support import builders
 from tests.scheduler.support.builders import Clock
 from tests.scheduler.support.fencing import fenced
+from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -109,7 +110,7 @@ def write(layout: Layout, text: str) -> None:
 
 async def unlocked(layout: Layout) -> None:
     """Wait until the node has no lock."""
-    await asyncio.to_thread(wait.until, lambda: lock(layout) == "", what="no lock", timeout_s=30)
+    await asyncio.to_thread(wait.until, lambda: lock(layout) == "", what="no lock", timeout_s=PATIENCE_S)
 
 
 async def test_pods_take_turns(node: Layout) -> None:
