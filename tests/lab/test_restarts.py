@@ -42,9 +42,11 @@ def test_a_restarted_api_server_keeps_its_state(empty_cluster: Layout) -> None:
 def test_up_recovers_from_a_crash_of_every_process(empty_cluster: Layout) -> None:
     """After SIGKILL of every process, `up` starts the missing ones, and the objects are still there."""
     pod = create_pod(empty_cluster, "crash")
-    for pid in processes.strays(empty_cluster):
+    killed = processes.strays(empty_cluster)
+    for pid in killed:
         os.kill(pid, signal.SIGKILL)
-    wait.until(lambda: not processes.strays(empty_cluster), what="end of every process", timeout_s=PATIENCE_S)
+    # A process that is about to end has no environment any more, which the mark is in, and still has its port.
+    wait.until(lambda: not any(map(processes.Status.of, killed)), what="end of every process", timeout_s=PATIENCE_S)
     control_plane.up(empty_cluster, kube_scheduler=False)
     assert uid(empty_cluster, "crash") == pod
 
