@@ -4,7 +4,7 @@ A process that needs other fields of a pod (environment, affinity) extends these
 only the fields that it reads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,8 +15,8 @@ from allocation.quantity import Quantity
 class Resources(msgspec.Struct, rename="camel", gc=False):
     """The `resources` of a container."""
 
-    limits: dict[str, Quantity] | None = None
-    requests: dict[str, Quantity] | None = None
+    limits: Mapping[str, Quantity] | None = None
+    requests: Mapping[str, Quantity] | None = None
 
 
 class Container(msgspec.Struct, rename="camel", gc=False):

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
@@ -17,6 +18,7 @@ from allocation.wire.resize_record import LONGEST_WISH
 from cluster.metadata import ObjectMeta, Reference
 from scheduler.node_status import NodeImage, NodeStatus, StatusWithImages
 from scheduler.pod_spec.limits import excess_of_labels
+from scheduler.pod_spec.shared_values import shared
 from scheduler.pod_spec.spec import PREEMPTS, PodSpec
 
 FINISHED = frozenset({"Succeeded", "Failed"})
@@ -28,7 +30,7 @@ _UID_CHARACTERS = 64
 class LabelledMeta(ObjectMeta, rename="camel", gc=False):
     """Metadata with labels, which selectors match."""
 
-    labels: dict[str, str] = {}
+    labels: Mapping[str, str] = {}
 
 
 class Meta(LabelledMeta, rename="camel", gc=False):
@@ -77,6 +79,7 @@ class PodMeta(Meta, rename="camel", gc=False):
     def __post_init__(self) -> None:
         """Keep only what is read, and of a value that is too long for any name only the first characters."""
         self._keep(POD_KEYS)
+        self.namespace = sys.intern(self.namespace)
         if self.owner_references:
             controllers = (each for each in self.owner_references if each.controller and _is_short(each))
             self.owner_references = _shared_owners(tuple(itertools.islice(controllers, 1)))
@@ -158,7 +161,7 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False):
     start_time: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
-    allocated_resources: dict[str, Quantity] = {}
+    allocated_resources: Mapping[str, Quantity] = {}
     resources: Resources | None = None
 
 
@@ -170,11 +173,13 @@ class Pod(msgspec.Struct, gc=False):
     status: PodStatus = msgspec.field(default_factory=PodStatus)
 
     def __post_init__(self) -> None:
-        """Drop the labels of a waiting pod that exceed the limit, and conditions that are not read."""
+        """Drop the labels of a waiting pod that exceed the limit, and conditions that are not read; share the rest."""
         if self.status.conditions:
             self.status.conditions = () if self.spec.node_name else _scheduled(self.status.conditions)
         if not self.spec.node_name and (excess := excess_of_labels(self.metadata.labels)):
             self.metadata.excess, self.metadata.labels = excess, {}
+        self.metadata.labels = shared(self.metadata.labels)
+        self.status.allocated_resources = shared(self.status.allocated_resources)
 
     @property
     def excess(self) -> str:

@@ -1,5 +1,6 @@
 """Recognize the objects of HAMi and of NVIDIA's software by the names that their charts give."""
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from cli.preflight.cluster_snapshot import WebhookConfiguration
@@ -22,7 +23,7 @@ def is_hamis(configuration: WebhookConfiguration) -> bool:
     return any(webhook.name.endswith(WEBHOOK_SUFFIX) for webhook in configuration.webhooks)
 
 
-def plugin_of(name: str, labels: dict[str, str]) -> Plugin | None:
+def plugin_of(name: str, labels: Mapping[str, str]) -> Plugin | None:
     """Return the vendor of a pod or DaemonSet that is a device plugin, otherwise None."""
     values = (name, *labels.values())
     if any(PLUGIN in value for value in values):
@@ -32,6 +33,6 @@ def plugin_of(name: str, labels: dict[str, str]) -> Plugin | None:
     return None
 
 
-def is_toolkit(name: str, labels: dict[str, str]) -> bool:
+def is_toolkit(name: str, labels: Mapping[str, str]) -> bool:
     """Whether a pod or DaemonSet installs NVIDIA's container toolkit on its node."""
     return any(TOOLKIT in value for value in (name, *labels.values()))

@@ -1,5 +1,6 @@
 """A node with the facts that preflight judges it by."""
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -52,7 +53,7 @@ class ObservedNode(msgspec.Struct, frozen=True):
         return self.node.metadata.name
 
     @property
-    def labels(self) -> dict[str, str]:
+    def labels(self) -> Mapping[str, str]:
         """The labels of the node."""
         return self.node.metadata.labels
 

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import json
-from typing import Any
+from typing import Any, cast
 
 import jsonpatch
 import msgspec
@@ -47,12 +47,10 @@ _CODES = {400, 403}  # claims can always be read here
 def try_bytes(data: bytes) -> None:
     """Send `data` as the body of a review."""
     try:
-        answer = json.loads(_ADMISSION.answer(data))
+        answer = _answer(data)
     except UnreadableReviewError as error:
         assert "AdmissionReview" in str(error)
         return
-    except UncachedClaimError as uncached:
-        answer = json.loads(asyncio.run(_ADMISSION.answer_after_reading(data, uncached)))
     response = answer["response"]
     try:
         sent = json.loads(data.decode())
@@ -69,6 +67,14 @@ def try_bytes(data: bytes) -> None:
         _try_patch(sent, base64.b64decode(response["patch"]))
 
 
+def _answer(data: bytes) -> dict[str, Any]:
+    try:
+        answer = _ADMISSION.answer(data)
+    except UncachedClaimError as uncached:
+        answer = asyncio.run(_ADMISSION.answer_after_reading(data, uncached))
+    return cast("dict[str, Any]", json.loads(answer))
+
+
 def _try_patch(sent: dict[str, Any], patch: bytes) -> None:
     request = sent["request"]
     request["object"] = jsonpatch.apply_patch(request["object"], patch)
@@ -78,7 +84,7 @@ def _try_patch(sent: dict[str, Any], patch: bytes) -> None:
         body = json.dumps(sent, allow_nan=False).encode()
     except ValueError:
         return  # infinity or NaN, in a part that admission does not read
-    again = json.loads(_ADMISSION.answer(body))["response"]
+    again = _answer(body)["response"]
     assert again["allowed"], again
     assert "patch" not in again, base64.b64decode(again["patch"])
 

@@ -136,10 +136,9 @@ def of_nodes(
         key = (tuple(selector.items()), labels.get(ZONE), taints, kinds, node.status.allocatable.get("cpu"))
         known = groups.get(key)
         if known is None:
-            del fresh.metadata.labels[HOSTNAME]
+            fresh.metadata.labels = {key: label for key, label in labels.items() if key != HOSTNAME}
             groups[key] = NodeTemplate(_name(key), fresh, inventory, selector, daemons_of(node.metadata.name))
         else:
-            own = known.node.metadata.labels
-            for label in [each for each in own if labels.get(each) != own[each]]:
-                del own[label]
+            own = known.node.metadata.labels.items()
+            known.node.metadata.labels = {key: label for key, label in own if labels.get(key) == label}
     return sorted(groups.values(), key=lambda each: each.size)

@@ -5,7 +5,7 @@ read case-insensitively. Responses have `nodenames`, `failedNodes`, …, which e
 decoded entirely, and pods only as far as the evaluation of cards needs it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -25,7 +25,7 @@ class PodMeta(msgspec.Struct):
     namespace: str = ""
     uid: str = ""
     annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
+    labels: Mapping[str, str] | None = None
 
 
 class PodSpec(msgspec.Struct, rename="camel"):
@@ -33,7 +33,7 @@ class PodSpec(msgspec.Struct, rename="camel"):
 
     containers: Sequence[Container] = ()
     init_containers: Sequence[Container] = ()
-    node_selector: dict[str, str] = {}
+    node_selector: Mapping[str, str] = {}
 
 
 class Pod(msgspec.Struct, rename="camel"):

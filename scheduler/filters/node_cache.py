@@ -25,7 +25,7 @@ class _PodInfo(msgspec.Struct, frozen=True):
 
     name: str
     node: str
-    amounts: Amounts
+    amounts: Mapping[str, int]
     ports: frozenset[HostPort]
     indexed: IndexedPod
     assumed: bool
@@ -73,7 +73,7 @@ class NodeCache:
         self._namespaces: dict[str, Mapping[str, str]] = {}
         self._pods: dict[str, _PodInfo] = {}
         self._on_node: dict[str, dict[str, _PodInfo]] = {}
-        self._last_requests: tuple[Pod, Amounts, frozenset[HostPort]] | None = None
+        self._last_requests: tuple[Pod, Mapping[str, int], frozenset[HostPort]] | None = None
         self.nodes: Mapping[str, Node] = self._nodes
         self.allocatable: Mapping[str, Amounts] = self._allocatable
         self.used: Mapping[str, Amounts] = self._used
@@ -198,7 +198,7 @@ class NodeCache:
         pods = self._on_node.get(node, {})
         return len(pods) - sum(uid in pods for uid in without)
 
-    def requests(self, pod: Pod) -> tuple[Amounts, frozenset[HostPort]]:
+    def requests(self, pod: Pod) -> tuple[Mapping[str, int], frozenset[HostPort]]:
         """Return the resources and host ports of a pod, kept because one decision needs them several times."""
         if self._last_requests is None or self._last_requests[0] is not pod:
             self._last_requests = (pod, resources.requests(pod, ours=self._ours), host_ports(pod.spec))

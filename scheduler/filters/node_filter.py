@@ -71,7 +71,7 @@ class _Requirements(msgspec.Struct, frozen=True):
     """
 
     spec: PodSpec
-    amounts: Amounts
+    amounts: Mapping[str, int]
     ports: frozenset[HostPort]
     matches: Matcher
     tolerates_unschedulable: bool
@@ -91,7 +91,7 @@ class EquivalenceClass(msgspec.Struct, frozen=True):
     """
 
     spec: PodSpec
-    amounts: Amounts
+    amounts: Mapping[str, int]
     ports: frozenset[HostPort]
     volumes: VolumeRequirements | None
     key: bytes
@@ -287,7 +287,7 @@ class NodeFilter:
             total.update(self._cache.requests(each)[0])
         return total
 
-    def _is_large_enough(self, node: str, amounts: Amounts) -> bool:
+    def _is_large_enough(self, node: str, amounts: Mapping[str, int]) -> bool:
         """Whether a node has these amounts if no pod runs there."""
         allocatable = self._allocatable[node]
         for resource, amount in amounts.items():  # a loop, not all(): it runs for every node that is short of CPU
@@ -310,7 +310,7 @@ def _insufficient(resource: str, is_large_enough: bool) -> NodeRejection:  # noq
 
 def _requirements(
     spec: PodSpec,
-    amounts: Amounts,
+    amounts: Mapping[str, int],
     ports: frozenset[HostPort],
     *,
     volumes: VolumeRequirements | None,

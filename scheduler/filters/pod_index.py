@@ -34,7 +34,7 @@ class PodGroup(msgspec.Struct, eq=False):
     """
 
     namespace: str
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     is_terminating: bool
     nodes: Counter[str]
 

@@ -5,6 +5,7 @@ import sys
 import msgspec
 
 from allocation.pod import Container
+from scheduler.pod_spec.shared_values import shared
 
 _IMAGE_CHARACTERS = 512
 """More than the name of an image with its digest can have."""
@@ -25,9 +26,16 @@ class PodContainer(Container, rename="camel", gc=False):
     image: str = ""
 
     def __post_init__(self) -> None:
-        """Share the image, and requests and limits if they are equal, as those of cards are; keep only host ports."""
+        """Share what many containers have; keep only host ports."""
         self.image = sys.intern(self.image) if len(self.image) <= _IMAGE_CHARACTERS else ""
-        if self.resources.requests == self.resources.limits:
-            self.resources.requests = self.resources.limits
+        self.name = sys.intern(self.name)
+        resources = self.resources
+        are_equal = resources.requests == resources.limits  # as those of cards are
+        if resources.limits:
+            resources.limits = shared(resources.limits)
+        if are_equal:
+            resources.requests = resources.limits
+        elif resources.requests:
+            resources.requests = shared(resources.requests)
         if self.ports:
             self.ports = tuple(port for port in self.ports if port.host_port)

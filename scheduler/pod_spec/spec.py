@@ -1,5 +1,7 @@
 """The spec of a pod, of which nothing is kept beyond the limits."""
 
+import sys
+from collections.abc import Mapping
 from functools import lru_cache
 
 import msgspec
@@ -8,6 +10,7 @@ from allocation.pod import Resources
 from scheduler.pod_spec.constraints import Affinity, SpreadConstraint, Toleration
 from scheduler.pod_spec.containers import PodContainer
 from scheduler.pod_spec.limits import excess_of_spec, excess_of_volumes
+from scheduler.pod_spec.shared_values import shared
 from scheduler.pod_spec.volumes import Present, Volume
 
 PREEMPTS = "PreemptLowerPriority"
@@ -45,11 +48,11 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     priority: int = 0
     preemption_policy: str = PREEMPTS
     termination_grace_period_seconds: int = 30
-    node_selector: dict[str, str] = {}
+    node_selector: Mapping[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
-    overhead: dict[str, str] = {}
+    overhead: Mapping[str, str] = {}
     resources: Resources | None = None
     topology_spread_constraints: tuple[SpreadConstraint, ...] = ()
     volumes: tuple[Volume, ...] = ()
@@ -59,7 +62,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     excess: str = ""
 
     def __post_init__(self) -> None:
-        """Drop the fields of a spec that exceeds a limit, which `excess` names; share the tolerations.
+        """Drop the fields of a spec that exceeds a limit, which `excess` names; share what many pods have.
 
         Most pods have only the tolerations that admission adds. A pod that has a node keeps its containers, because
         their requests and host ports count; its requirements of nodes and its anti-affinity are dropped. Volumes that
@@ -87,6 +90,8 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
             if not self.node_name:
                 self.containers, self.init_containers, self.volumes = (), (), ()
         self.tolerations = _shared(self.tolerations)
+        self.node_selector, self.overhead = shared(self.node_selector), shared(self.overhead)
+        self.node_name, self.scheduler_name = sys.intern(self.node_name), sys.intern(self.scheduler_name)
 
     @property
     def gates(self) -> str:

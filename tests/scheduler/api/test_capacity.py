@@ -175,7 +175,7 @@ def test_stranded_amounts_are_attributed_to_the_queue_that_uses_what_is_missing(
         Stranded("slots", 1, 960, 960, (Blame("namespace/team", 1, 960, 960),)),
     )
     hungry = pod("hungry", node="n2", phase="Running", namespace="web", schedulerName="default-scheduler")
-    hungry.spec.containers[0].resources.requests["cpu"] = "64"
+    hungry.spec.containers[0].resources.requests = {"cpu": "64"}
     made.set_pod(hungry)
     *_, lacking = finish(capacity_stranded.stranded(made))
     assert (lacking.lacks, lacking.cards, lacking.by[0].queue) == ("node", 3, "namespace/web")

@@ -167,7 +167,7 @@ def test_cards_of_a_closed_node_lack_no_cpu() -> None:
     """They take no pods for another reason."""
     made = state("n1")
     hungry = pod("hungry", node="n1", phase="Running", schedulerName="default-scheduler")
-    hungry.spec.containers[0].resources.requests["cpu"] = "64"
+    hungry.spec.containers[0].resources.requests = {"cpu": "64"}
     made.set_pod(hungry)
     assert [each.lacks for each in finish(capacity_stranded.stranded(made))] == ["node"]
     made.set_pod(pod("uncounted", memory=100, node="n1", phase="Running"))

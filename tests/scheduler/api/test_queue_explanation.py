@@ -95,7 +95,7 @@ def test_without_gpu_queues_an_explanation_has_none() -> None:
 def test_a_pod_with_a_node_shows_who_pays_and_no_rank() -> None:
     """The annotation decides, whatever its labels say by now."""
     runs = charged("a", memory=500, queue="team-b")
-    runs.metadata.labels[QUEUE] = "team-a"
+    runs.metadata.labels = {**runs.metadata.labels, QUEUE: "team-a"}
     shown = of(site(runs), runs)
     assert (shown.name, shown.share, shown.rank, shown.ahead) == ("team-b", 0.25, 0, None)
 

@@ -119,7 +119,8 @@ def test_the_dominant_resource_may_be_one_of_the_nodes(resource: str) -> None:
     made.limits.set_namespace(namespace("default"))
     big = charged("a", memory=10, queue="team-a")
     requests = {"cpu": {"cpu": "3"}, "memory": {"memory": "3Gi"}}[resource]
-    big.spec.containers[0].resources.requests.update(requests)
+    resources = big.spec.containers[0].resources
+    resources.requests = {**(resources.requests or {}), **requests}
     made.set_pod(big)
     shown = by_name(made)["team-a"]
     assert (shown.dominant_resource, shown.share) == (resource, 0.75)

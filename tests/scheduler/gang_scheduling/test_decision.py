@@ -111,7 +111,8 @@ def test_if_the_largest_pods_first_is_a_bad_order_another_one_is_tried() -> None
     cards = (Card("large", 0, 1000, slots=4), Card("small-1", 1, 500, slots=4), Card("small-2", 2, 500, slots=4))
     made.agent_reports.set(GpuNodeStatus(ObjectMeta(name="n1"), status_of(NodeInventory("n1", cards))))
     pair, alone = member("m0", size=2, memory=400), member("m1", size=2, memory=900)
-    pair.spec.containers[0].resources.limits["nvidia.com/gpu"] = "2"
+    resources = pair.spec.containers[0].resources
+    resources.limits = {**(resources.limits or {}), "nvidia.com/gpu": "2"}
     pair.metadata.annotations["hami.io/gpu-scheduler-policy"] = "spread"
     for each in (pair, alone):
         made.set_pod(each)

@@ -164,7 +164,7 @@ async def test_held_cards_of_a_gang_are_within_its_quota() -> None:
     await world.run(20)
     pods = gang(3)
     for each in pods:
-        each.metadata.labels["gpu.scheduling/queue"] = "q"
+        each.metadata.labels = {**each.metadata.labels, "gpu.scheduling/queue": "q"}
     world.driver.add(*pods)
     for _ in range(150):
         await world.run(1)

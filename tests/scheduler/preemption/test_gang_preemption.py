@@ -192,7 +192,7 @@ async def test_quotas_count_all_pods_of_the_gang(kind: str, most: int) -> None:
         labels["gpu.scheduling/queue"] = "q"
     pods = gang(3)
     for each in pods:
-        each.metadata.labels.update(labels)
+        each.metadata.labels = {**each.metadata.labels, **labels}
     made.driver.add(*pods)
     await made.look()
     assert len(made.evictor.evicted) == (3 if most == 3 else 0)
