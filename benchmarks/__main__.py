@@ -101,6 +101,8 @@ def main() -> int:
                 print(f"{row.what}: {row.figure}", file=sys.stderr, flush=True)
                 rows.append(row)
                 samples.append(sample)
+            if not rows:  # left out, and it has said why
+                continue
             stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
             Result(name, here, rows, samples).write(arguments.results / f"{name}-{stamp}.jsonl")
             everything += rows

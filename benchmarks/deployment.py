@@ -5,6 +5,7 @@ scheduler ask for one of twenty devices that the node has as an extended resourc
 plugin is called for them, so that is a floor. Each Deployment is gone before the next one.
 """
 
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -36,8 +37,10 @@ class _Taken(msgspec.Struct, frozen=True):
 
 
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
-    """Measure; a smoke run leaves it out, because it would need a node: tests/system runs it on the node of tests."""
-    if smoke or real_node.unsupported():
+    """Measure; a smoke run has no real node, so tests/system runs it on one."""
+    missing = ["a smoke run has no real node"] if smoke else real_node.unsupported()
+    if missing:
+        print(f"{NAME} is left out: {'; '.join(missing)}", file=sys.stderr)
         return
     with TemporaryDirectory(prefix="tranche-bench-") as folder:
         layout = Layout(root=Path(folder), base_port=_BASE_PORT)
