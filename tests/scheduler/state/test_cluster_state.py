@@ -51,6 +51,21 @@ def test_a_finished_or_deleted_pod_holds_nothing() -> None:
     assert used_mib(made) == 0
 
 
+@pytest.mark.parametrize("has_allocation", [True, False])
+def test_a_node_is_drained_when_its_last_pod_is_gone(*, has_allocation: bool) -> None:
+    """Also one that is not counted, which may use any card."""
+    made = state("n1")
+    last = allocated("a", node="n1", memory=600) if has_allocation else pod("a", node="n1", memory=600)
+    made.set_pod(last)
+    reported = status("n1")
+    assert reported.status is not None
+    reported.status.allocator, reported.status.drain = "draining", "d"
+    made.agent_reports.set(reported)
+    assert made.node_allocators.drained() == []
+    made.drop_pod(last)
+    assert [each.node for each in made.node_allocators.drained()] == ["n1"]
+
+
 @given(st.permutations(range(6)))
 def test_the_order_of_arrival_does_not_matter(order: list[int]) -> None:
     """Nodes, reports and pods give the same ledger in any order, so a restart does, too."""
