@@ -249,3 +249,11 @@ def test_a_restart_changes_no_share(seed: int) -> None:
 def standing(of: ClusterState) -> dict[QueueKey, tuple[object, object]]:
     """Return the sums and the rank of each queue with pods."""
     return {key: (of.fair_share.use.of(key), of.fair_share.rank(key)) for key in of.fair_share.use}
+
+
+def test_of_one_tier_the_oldest_queue_is_first() -> None:
+    """The age of a queue is that of its object; without it the name would decide."""
+    made = state("n1")
+    for name, day, tier in (("a", 2, 0), ("b", 1, 0), ("c", 3, 1)):
+        made.limits.set_queue(gpu_queue(name, created=f"2026-01-0{day}T00:00:00Z", priority=tier))
+    assert [key.name for key in made.fair_share.queues.by_precedence()] == ["c", "b", "a"]
