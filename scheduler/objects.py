@@ -3,7 +3,6 @@
 import itertools
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
 
 import msgspec
 
@@ -18,7 +17,7 @@ from allocation.wire.resize_record import LONGEST_WISH
 from cluster.metadata import ObjectMeta, Reference
 from scheduler.node_status import NodeImage, NodeStatus, StatusWithImages
 from scheduler.pod_spec.limits import excess_of_labels
-from scheduler.pod_spec.shared_values import shared
+from scheduler.pod_spec.shared_values import shared, shared_tuple
 from scheduler.pod_spec.spec import PREEMPTS, PodSpec
 
 FINISHED = frozenset({"Succeeded", "Failed"})
@@ -59,12 +58,6 @@ def _is_short(owner: Owner) -> bool:
     return len(owner.kind) <= MAX_NAME_LENGTH and len(owner.uid) <= _UID_CHARACTERS
 
 
-@lru_cache(maxsize=1024)
-def _shared_owners(owners: tuple[Owner, ...]) -> tuple[Owner, ...]:
-    """Return the first of all equal owners, as those of replicas are."""
-    return owners
-
-
 class PodMeta(Meta, rename="camel", gc=False):
     """Metadata of a pod; `excess` names the annotation that is too long to be kept."""
 
@@ -82,7 +75,7 @@ class PodMeta(Meta, rename="camel", gc=False):
         self.namespace = sys.intern(self.namespace)
         if self.owner_references:
             controllers = (each for each in self.owner_references if each.controller and _is_short(each))
-            self.owner_references = _shared_owners(tuple(itertools.islice(controllers, 1)))
+            self.owner_references = shared_tuple(tuple(itertools.islice(controllers, 1)))
         self.excess = excess_of_annotations(self.annotations)
         for key in self.annotations.keys() & CONSTRAINT_KEYS:
             if self.excess:

@@ -9,8 +9,6 @@ HostPort = tuple[str, str, int]
 """Address, protocol, port."""
 
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- compared with, not bound to
-
-
 _NONE: Final = frozenset[HostPort]()
 """Nearly every pod has none, and each further empty set takes 216 bytes."""
 

@@ -17,6 +17,7 @@ from scheduler.filters.resources import Amounts
 from scheduler.filters.scored_requests import ScoredRequests
 from scheduler.gangs.gangs import Gangs
 from scheduler.objects import Node, Pod
+from scheduler.pod_spec.shared_values import shared
 from scheduler.settings import NETWORK_LEVELS
 
 
@@ -201,7 +202,7 @@ class NodeCache:
     def requests(self, pod: Pod) -> tuple[Mapping[str, int], frozenset[HostPort]]:
         """Return the resources and host ports of a pod, kept because one decision needs them several times."""
         if self._last_requests is None or self._last_requests[0] is not pod:
-            self._last_requests = (pod, resources.requests(pod, ours=self._ours), host_ports(pod.spec))
+            self._last_requests = (pod, shared(resources.requests(pod, ours=self._ours)), host_ports(pod.spec))
         return self._last_requests[1:]
 
     def ports_on(self, node: str, *, without: Collection[str] = ()) -> set[HostPort]:

@@ -7,7 +7,6 @@ from allocation import quantity
 from allocation.quantity import Quantity
 from scheduler.objects import ContainerStatus, Pod, PodStatus
 from scheduler.pod_spec.containers import PodContainer
-from scheduler.pod_spec.shared_values import shared
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -17,7 +16,7 @@ Amounts = dict[str, int]
 """Amounts by resource name: CPU in millicores, all others in their own unit (bytes, pieces)."""
 
 
-def requests(pod: Pod, *, ours: Iterable[str], defaults: Mapping[str, int] = MappingProxyType({})) -> Mapping[str, int]:
+def requests(pod: Pod, *, ours: Iterable[str], defaults: Mapping[str, int] = MappingProxyType({})) -> Amounts:
     """Return what a pod uses of its node: max(regular + sidecars, largest init step) + overhead, and one pod.
 
     Pod-level requests replace the sum of the containers' requests. While a pod is being resized, the larger of the
@@ -46,7 +45,7 @@ def requests(pod: Pod, *, ours: Iterable[str], defaults: Mapping[str, int] = Map
     for name in ours:
         peak.pop(name, None)
     peak[PODS] = 1
-    return shared(peak)
+    return peak
 
 
 def allocatable(quantities: Mapping[str, str]) -> Amounts:

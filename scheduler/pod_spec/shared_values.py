@@ -1,8 +1,8 @@
-"""Values that many pods have alike, kept once: replicas have the same labels, requests and host ports."""
+"""Values that many pods have alike, kept once: replicas have the same labels, requests, tolerations and owner."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 Value = TypeVar("Value")
 
@@ -12,8 +12,13 @@ _EMPTY: Final[Mapping[str, Any]] = {}
 
 
 @lru_cache(maxsize=1024)
-def _first(items: tuple[tuple[str, Any], ...]) -> Mapping[str, Any]:
+def _first_mapping(items: tuple[tuple[str, Any], ...]) -> Mapping[str, Any]:
     return dict(items)
+
+
+@lru_cache(maxsize=1024)
+def _first_tuple(values: Hashable) -> Hashable:
+    return values
 
 
 def shared(mapping: Mapping[str, Value]) -> Mapping[str, Value]:
@@ -23,4 +28,9 @@ def shared(mapping: Mapping[str, Value]) -> Mapping[str, Value]:
     """
     if not mapping:
         return _EMPTY
-    return _first(tuple(mapping.items())) if len(mapping) <= _MOST else mapping
+    return _first_mapping(tuple(mapping.items())) if len(mapping) <= _MOST else mapping
+
+
+def shared_tuple(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return the first of all equal tuples, whose values are hashable and within the limits of a pod."""
+    return cast("tuple[Value, ...]", _first_tuple(values))

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
 
 import msgspec
 
@@ -10,7 +9,7 @@ from allocation.pod import Resources
 from scheduler.pod_spec.constraints import Affinity, SpreadConstraint, Toleration
 from scheduler.pod_spec.containers import PodContainer
 from scheduler.pod_spec.limits import excess_of_spec, excess_of_volumes
-from scheduler.pod_spec.shared_values import shared
+from scheduler.pod_spec.shared_values import shared, shared_tuple
 from scheduler.pod_spec.volumes import Present, Volume
 
 PREEMPTS = "PreemptLowerPriority"
@@ -18,12 +17,6 @@ PREEMPTS = "PreemptLowerPriority"
 
 _GATES = 8
 """The scheduling gates of a pod whose names are kept; the API server does not limit their number."""
-
-
-@lru_cache(maxsize=1024)
-def _shared(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """Return the first of all equal tolerations, so that the others need not be kept in memory."""
-    return tolerations
 
 
 class SchedulingGate(msgspec.Struct, gc=False):
@@ -89,7 +82,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
             self.affinity = None
             if not self.node_name:
                 self.containers, self.init_containers, self.volumes = (), (), ()
-        self.tolerations = _shared(self.tolerations)
+        self.tolerations = shared_tuple(self.tolerations)
         self.node_selector, self.overhead = shared(self.node_selector), shared(self.overhead)
         self.node_name, self.scheduler_name = sys.intern(self.node_name), sys.intern(self.scheduler_name)
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from allocation.names import ALLOCATION, HAMI_BIND_PHASE, environment_key
-from scheduler.filters import resources
 from scheduler.filters.host_ports import host_ports
+from scheduler.filters.node_cache import NodeCache
 from scheduler.objects import Pod
 from scheduler.pod_spec.containers import PodContainer
 from scheduler.pod_spec.shared_values import shared
@@ -36,7 +36,8 @@ def test_equal_values_are_kept_once() -> None:
     for name in ("tolerations", "node_name", "scheduler_name", "node_selector", "overhead"):
         assert getattr(one.spec, name) is getattr(other.spec, name), name
     assert one.status.allocated_resources is other.status.allocated_resources is one.spec.overhead
-    assert resources.requests(one, ours=()) is resources.requests(other, ours=())
+    cache = NodeCache(ours=())
+    assert cache.requests(one)[0] is cache.requests(other)[0]
     assert host_ports(one.spec) is host_ports(other.spec)
 
 
