@@ -13,6 +13,7 @@ from cli.ui import LEASE, PATH, PORT
 from lab import images, kubectl
 from lab.client import client
 from tests.cli.support import ui_command
+from tests.support.patience import KUBECTL_PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +69,7 @@ def test_page_on_the_loopback_of_the_leaders_pod_is_reached(real_node: Layout, t
     }
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}, lease, pod(real_node))
     try:
-        kubectl.run(real_node, "-n", SYSTEM_NAMESPACE, "wait", f"pod/{NAME}", "--for=condition=Ready", "--timeout=180s")
+        kubectl.run(real_node, "-n", SYSTEM_NAMESPACE, "wait", f"pod/{NAME}", "--for=condition=Ready", KUBECTL_PATIENCE)
         asyncio.run(_load(str(real_node.kubeconfig), tmp_path))
     finally:
         api.delete("pod", NAME, namespace=SYSTEM_NAMESPACE)

@@ -19,7 +19,7 @@ from lab.layout import Layout
 from tests.install import older_image
 from tests.lab.image.conftest import require_image_tools
 from tests.support import labs
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 CARDS = helm_installation.CARDS
@@ -75,7 +75,7 @@ def ready(layout: Layout) -> None:
 def processes_ready(layout: Layout) -> None:
     """Wait until every process runs in its last version."""
     for workload in ("deployment/tranche-webhook", "deployment/tranche-scheduler", "daemonset/tranche-agent"):
-        _patiently(layout, "-n", SYSTEM, "rollout", "status", workload, "--timeout=180s")
+        _patiently(layout, "-n", SYSTEM, "rollout", "status", workload, KUBECTL_PATIENCE)
 
 
 def cards(layout: Layout) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from lab.layout import Layout
 from tests.install import cuda_image
 from tests.install.conftest import ROOT, SYSTEM, cards, gpu_pod, inventory, processes_ready
 from tests.install.readme_blocks import Step, block, has_columns, steps, table
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -121,7 +121,7 @@ def set_cards(layout: Layout, *uuids: str) -> None:
 def finished(layout: Layout, name: str) -> dict[str, Any]:
     """Wait until a pod has succeeded, and return it."""
     until = "--for=jsonpath={.status.phase}=Succeeded"
-    kubectl.run(layout, "-n", NAMESPACE, "wait", until, f"pod/{name}", "--timeout=180s")
+    kubectl.run(layout, "-n", NAMESPACE, "wait", until, f"pod/{name}", KUBECTL_PATIENCE)
     pod: dict[str, Any] = client(layout).get("pod", name, namespace=NAMESPACE)
     return pod
 
@@ -143,7 +143,7 @@ def test_alias_is_scheduled_without_a_label(installed: Layout) -> None:
     pod = gpu_pod("alias")
     pod["spec"]["schedulerName"] = NAMESPACE
     kubectl.run(installed, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(pod))
-    kubectl.run(installed, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/alias", "--timeout=180s")
+    kubectl.run(installed, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/alias", KUBECTL_PATIENCE)
     created = client(installed).get("pod", "alias", namespace=NAMESPACE)
     assert created["spec"]["schedulerName"] == "tranche"
     assert CARD in created["metadata"]["annotations"][ALLOCATION]
@@ -183,7 +183,7 @@ def test_second_example_gets_four_contiguous_cards(installed: Layout, shell: She
     container["command"][-1] += "; sleep 3600"
     pod["spec"]["terminationGracePeriodSeconds"] = 1
     kubectl.run(installed, "-n", NAMESPACE, "create", "-f", "-", stdin=json.dumps(pod))
-    kubectl.run(installed, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/training", "--timeout=180s")
+    kubectl.run(installed, "-n", NAMESPACE, "wait", "--for=condition=Ready", "pod/training", KUBECTL_PATIENCE)
     created = client(installed).get("pod", "training", namespace=NAMESPACE)
     indexes = [int(index) for index in created["metadata"]["annotations"][ALLOCATED].split(",")]
     assert indexes == list(range(indexes[0], indexes[0] + 4))
@@ -208,5 +208,5 @@ def test_second_example_gets_four_contiguous_cards(installed: Layout, shell: She
 def test_removal_leaves_nothing(installed: Layout, shell: Shell, before: set[str]) -> None:
     """Uninstalling the release removes the namespace of the processes as well; the user's namespace stays."""
     shell("helm uninstall gpu-scheduler -n gpu-scheduler --wait")
-    shell("kubectl delete namespace gpu-scheduler --timeout=180s")
+    shell(f"kubectl delete namespace gpu-scheduler {KUBECTL_PATIENCE}")
     wait.until(lambda: not inventory(installed) - before, what="removal of every object", timeout_s=PATIENCE_S)

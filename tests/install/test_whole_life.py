@@ -20,7 +20,7 @@ from lab.layout import Layout
 from tests.install import older_image
 from tests.install.conftest import CARD_MIB, CARDS, ROOT, SYSTEM, Admissions, gpu_pod, inventory, ready, reported
 from tests.support import namespaces
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 
 pytestmark = [
     pytest.mark.apiserver,
@@ -127,7 +127,7 @@ def leave_nothing(
     except LabError as error:
         raise AssertionError(sorted(unknown())) from error
     kubectl.run(layout, "annotate", "nodes", "--all", "hami.io/node-nvidia-register-")
-    kubectl.run(layout, "delete", "namespace", TEAM, SYSTEM, "--ignore-not-found", "--timeout=180s")
+    kubectl.run(layout, "delete", "namespace", TEAM, SYSTEM, "--ignore-not-found", KUBECTL_PATIENCE)
 
 
 def test_whole_life_with_helm(installable: Layout, helm: Callable[..., str]) -> None:
@@ -219,6 +219,6 @@ def test_whole_life_with_kustomize(installable: Layout, tmp_path: Path) -> None:
     assert versions(installable) == dict.fromkeys(COMPONENTS, build.version())
     has_lost_nothing(installable, running)
 
-    kubectl.run(installable, "delete", "-k", str(tmp_path), "--timeout=180s")
+    kubectl.run(installable, "delete", "-k", str(tmp_path), KUBECTL_PATIENCE)
     leave_nothing(installable, before, left=frozenset())
     assert inventory(installable) - before == set()

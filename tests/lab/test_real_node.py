@@ -10,6 +10,7 @@ from lab import real_node as module
 from lab.client import client
 from lab.errors import LabError
 from lab.layout import Layout
+from tests.support.patience import KUBECTL_PATIENCE
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.kubelet]
 
@@ -43,7 +44,7 @@ def pod(layout: Layout, name: str, *, image: str = images.PLAIN.name, **metadata
 def run_pod(layout: Layout, name: str, **options: Any) -> None:
     """Create a pod and wait until it runs."""
     client(layout).apply(pod(layout, name, **options))
-    kubectl.run(layout, "wait", f"pod/{name}", "--for=condition=Ready", "--timeout=180s")
+    kubectl.run(layout, "wait", f"pod/{name}", "--for=condition=Ready", KUBECTL_PATIENCE)
 
 
 def environment(layout: Layout, name: str) -> dict[str, str]:
@@ -87,7 +88,7 @@ def test_a_pod_with_a_runtime_class_runs(real_node: Layout) -> None:
     manifest = pod(real_node, "classy")
     manifest["spec"]["runtimeClassName"] = "lab-nvidia"
     client(real_node).apply(manifest)
-    kubectl.run(real_node, "wait", "pod/classy", "--for=condition=Ready", "--timeout=180s")
+    kubectl.run(real_node, "wait", "pod/classy", "--for=condition=Ready", KUBECTL_PATIENCE)
     for kind, name in (("pod", "classy"), ("runtimeclass", "lab-nvidia")):
         client(real_node).delete(kind, name)
 

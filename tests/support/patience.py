@@ -7,3 +7,5 @@ that measures how long something takes has limits of its own.
 from typing import Final
 
 PATIENCE_S: Final = 180.0
+KUBECTL_PATIENCE: Final = f"--timeout={PATIENCE_S:g}s"
+"""The same for `kubectl wait`, `rollout` and `delete`."""

@@ -22,7 +22,7 @@ from lab import fleet, wait
 from lab.client import client
 from lab.errors import LabError
 from lab.files import write_private
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 from tests.system.conftest import Namespace, pod
 from tests.system.support import agents_plugin, nvidia_software
 from tests.system.support.agents_plugin import REGISTERED
@@ -80,7 +80,7 @@ def running(namespace: Namespace, manifest: dict[str, Any]) -> dict[str, Any]:
     """Create a pod, wait until it is ready, and return it."""
     namespace.create(manifest)
     name = manifest["metadata"]["name"]
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", f"pod/{name}")
+    namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, f"pod/{name}")
     return namespace.pod(name)
 
 
@@ -244,7 +244,7 @@ def test_no_container_starts_while_the_agent_is_away(
         namespace.create(pod("early", node=tranche_node.node_name, gpu=1, gpumem=3000))
         assert 'required plugin "tranche" not present' in failure(namespace, "early")
         with agents_plugin.running(tranche_node):
-            namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/early")
+            namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/early")
             assert devices(namespace, "early") == allocated(namespace.pod("early"))
 
 

@@ -13,7 +13,7 @@ from allocation.wire import environment, record
 from lab import namespace as node_namespace
 from lab import wait
 from lab.processes import Daemon
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 from tests.system.conftest import Namespace, pod
 from tests.system.support import device_plugin
 from tests.system.support.plugin_mode import GPU, advertised, advertises, drain, restart_kubelet
@@ -48,7 +48,7 @@ def plugin(tranche_node: Layout) -> Iterator[Layout]:
 
 def running(namespace: Namespace, *names: str) -> None:
     """Wait until pods run."""
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", *(f"pod/{name}" for name in names))
+    namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, *(f"pod/{name}" for name in names))
 
 
 def test_plugin_limits_pods_but_does_not_choose_cards(plugin: Layout, namespace: Namespace) -> None:

@@ -20,6 +20,7 @@ from agent.nvml.nvml import NvmlError
 from agent.settings import AgentSettings
 from allocation.isolation import Isolation
 from lab import cgroups, fleet
+from tests.support.patience import KUBECTL_PATIENCE
 from tests.system.conftest import Namespace
 from tests.system.support import agents_plugin, nvidia_software
 from tests.system.support.stubbed_node import allocated, limited, stubbed
@@ -115,7 +116,7 @@ def test_mps_limits_a_container_by_the_daemon_of_its_node(
         namespace.create(made)
         assert f"isolation mps: {control}: no MPS control daemon listens" in failure(namespace, "limited")
         daemon.listen()
-        namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/limited")
+        namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/limited")
         assert allocated(namespace) == "3000"
         assert exec_environment(namespace, "limited")["CUDA_MPS_PIPE_DIRECTORY"] == PIPES
         assert allocated(namespace, "env", "-u", "CUDA_MPS_PIPE_DIRECTORY") == "3000"

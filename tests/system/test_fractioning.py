@@ -18,6 +18,7 @@ from allocation.fractions import READY
 from allocation.wire import environment
 from lab import fleet
 from lab.client import client
+from tests.support.patience import KUBECTL_PATIENCE
 from tests.system.conftest import Namespace, pod
 from tests.system.support import nvidia_software
 from tests.system.support.nri_plugin import NriPlugin
@@ -64,7 +65,7 @@ def test_kai_gpu_fractioning_delivers_the_cards_and_limits_of_an_allocation(
         namespace.create(manifest)
         assert "kai-gpu-fractioning does not say that it runs there" in namespace.unplaced("both")
         say("True", "AllDaemonsReady")
-        namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/both")
+        namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/both")
         bound = namespace.pod("both")
         assert len(allocated(bound)) == 2
         assert devices(namespace, "both") == allocated(bound)

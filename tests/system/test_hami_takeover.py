@@ -11,7 +11,7 @@ from allocation.names import ALLOCATION
 from allocation.wire import record
 from lab import kubeconfig, kubectl, wait
 from lab.client import client
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 from tests.system.conftest import Namespace, pod
 from tests.system.support import truth
 from tests.system.support.hami_nodes import NODES, hami_nodes
@@ -128,7 +128,7 @@ def cluster(
                 stdin=json.dumps(manifest),
                 kubeconfig=trusted,
             )
-        plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod", "--all")
+        plain_namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod", "--all")
         plain_namespace.delete("pod", "terminating", wait=False)
         node = plain_namespace.pod("finished")["spec"]["nodeName"]
         plain_namespace.set_phase("finished", "Succeeded", node=node)

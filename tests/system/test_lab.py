@@ -17,6 +17,7 @@ from lab.client import client
 from lab.fleet import SIMULATED_NODES, nodes
 from lab.layout import DEFAULT_BASE_PORT, Port, remembered
 from tests.lab.support.listening import listen
+from tests.support.patience import KUBECTL_PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -226,7 +227,7 @@ def test_simulated_pod_says_that_nothing_runs(moved: tuple[Layout, str]) -> None
         },
     }
     kubectl.run(layout, "-n", demos.NAMESPACE, "create", "-f", "-", stdin=json.dumps(manifest))
-    kubectl.run(layout, "-n", demos.NAMESPACE, "rollout", "status", "deployment/ghost", "--timeout=180s")
+    kubectl.run(layout, "-n", demos.NAMESPACE, "rollout", "status", "deployment/ghost", KUBECTL_PATIENCE)
     (row,) = kubectl.run(layout, "-n", demos.NAMESPACE, "get", "pods", "-l", "demo=ghost", "--no-headers").splitlines()
     assert row.split()[1:3] == ["1/1", "Simulated"]
     described = kubectl.run(layout, "-n", demos.NAMESPACE, "describe", "pods", "-l", "demo=ghost")

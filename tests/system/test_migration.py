@@ -18,7 +18,7 @@ from lab import components, kubeconfig, kubectl, manifests, wait
 from lab.client import client
 from lab.errors import LabError
 from tests.support import gpu_command
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 from tests.system.conftest import Namespace, pod
 from tests.system.support import audit, truth
 from tests.system.support.hami_nodes import LOCK, NODES, component, delete, locks, served_nodes
@@ -125,7 +125,7 @@ def before(tranche: Layout, plain_namespace: Namespace) -> Iterator[Namespace]:
         with served_nodes(tranche):
             client(tranche).apply(_WEBHOOK, *_ACCESS)
             plain_namespace.create(*json.loads(json.dumps(BEFORE)), *users)
-            plain_namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod", "--all")
+            plain_namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod", "--all")
             for name, phase in (("finished", "Succeeded"), ("terminating", "Running")):
                 done = json.dumps({"status": {"phase": phase}})
                 plain_namespace.kubectl("patch", "pod", name, "--subresource", "status", "--type", "merge", "-p", done)

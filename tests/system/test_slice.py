@@ -17,7 +17,7 @@ from cluster.resource import GPU_CLAIMS
 from lab import fleet, kubelet, manifests, wait
 from lab.client import client
 from lab.errors import LabError
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 from tests.system.conftest import Namespace, pod
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def owned(output: str) -> dict[str, str]:
 def test_deployment_in_an_opted_in_namespace_gets_cards(tranche_node: Layout, namespace: Namespace) -> None:
     """Three pods get cards; `env` inside each running container equals the pod's allocation annotation."""
     namespace.create(deployment(node=tranche_node.node_name))
-    namespace.kubectl("wait", "--for=condition=Available", "--timeout=180s", "deployment/three")
+    namespace.kubectl("wait", "--for=condition=Available", KUBECTL_PATIENCE, "deployment/three")
     pods = namespace.placed(3)
     for each in pods:
         allocation = record.decode(each["metadata"]["annotations"][ALLOCATION])
@@ -100,7 +100,7 @@ def test_every_kind_of_container_sees_its_own_cards(tranche_node: Layout, namesp
     manifest["metadata"].setdefault("annotations", {})[CARD_POLICY] = "spread"
     manifest["spec"]["nodeSelector"] = {"kubernetes.io/hostname": tranche_node.node_name}
     namespace.create(manifest)
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/environment")
+    namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/environment")
     allocation = record.decode(namespace.pod("environment")["metadata"]["annotations"][ALLOCATION])
     assert set(allocation.containers) == {"prepare", "sidecar", "train", "serve"}
     assert len(allocation.containers["train"]) == 2
@@ -125,7 +125,7 @@ def test_two_shared_pods_see_one_card_with_limits_of_their_own(tranche_node: Lay
         sharing = pod(name, node=tranche_node.node_name)
         sharing["metadata"]["annotations"] = {CLAIM: name, USE_UUIDS: fleet.card(tranche_node.node_name, 3)}
         namespace.create(sharing)
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/small", "pod/large")
+    namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/small", "pod/large")
     small, large = (exec_environment(namespace, name) for name in ("small", "large"))
     assert small["NVIDIA_VISIBLE_DEVICES"] == large["NVIDIA_VISIBLE_DEVICES"]
     assert small["NVIDIA_VISIBLE_DEVICES"].endswith(fleet.card(tranche_node.node_name, 3))
@@ -139,7 +139,7 @@ def test_restarted_container_sees_the_same_cards(tranche_node: Layout, namespace
     # It ends as soon as the file exists, so the test decides when.
     manifest["spec"]["containers"][0]["command"] = ["sh", "-c", "while [ ! -e /end ]; do sleep 0.1; done"]
     namespace.create(manifest)
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/restarted")
+    namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/restarted")
     before = exec_environment(namespace, "restarted")
     namespace.kubectl("exec", "restarted", "--", "touch", "/end")
 
@@ -170,13 +170,13 @@ def test_restarted_kubelet_changes_no_cards(
         return str(status["containerID"])
 
     namespace.create(pod("before", node=tranche_node.node_name, gpu=1, gpumem=3000))
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/before")
+    namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/before")
     shown, runs = exec_environment(namespace, "before"), container()
     without_kubelet()
     namespace.create(pod("meanwhile", node=tranche_node.node_name, gpu=1, gpumem=3000))
     namespace.placed(2)
     kubelet.start(tranche_node)
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/before", "pod/meanwhile")
+    namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/before", "pod/meanwhile")
     assert (exec_environment(namespace, "before"), container()) == (shown, runs)
     allocation = record.decode(namespace.pod("meanwhile")["metadata"]["annotations"][ALLOCATION])
     assert exec_environment(namespace, "meanwhile") == environment.values(allocation.containers["main"])
@@ -186,7 +186,7 @@ def test_restarted_kubelet_changes_no_cards(
 def test_kubectl_gpu_env_shows_what_the_container_sees(tranche_node: Layout, namespace: Namespace) -> None:
     """The command resolves references as the kubelet does."""
     namespace.create(pod("shown", node=tranche_node.node_name, gpu=2, gpumem=3000, gpucores=20))
-    namespace.kubectl("wait", "--for=condition=Ready", "--timeout=180s", "pod/shown")
+    namespace.kubectl("wait", "--for=condition=Ready", KUBECTL_PATIENCE, "pod/shown")
     done = subprocess.run(
         [sys.executable, "-m", "cli", "env", "shown", "-n", namespace.name, "-o", "json"],
         capture_output=True,

@@ -12,7 +12,7 @@ from lab.client import client
 from lab.fleet import SIMULATED_NODES
 from lab.processes import Daemon
 from lab.provisioner import STORAGE_CLASS
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 from tests.support.volumes import claim, local_volume, storage_class
 from tests.system.conftest import Namespace, pod
 
@@ -108,7 +108,7 @@ def test_statefulset_keeps_volumes_nodes_and_slices(tranche_node: Layout, namesp
         return namespace.kubectl("exec", name, "--", "cat", "/data/first").splitlines()
 
     def running() -> dict[str, dict[str, Any]]:
-        namespace.kubectl("rollout", "status", "statefulset/set", "--timeout=180s")
+        namespace.kubectl("rollout", "status", "statefulset/set", KUBECTL_PATIENCE)
         return {each["metadata"]["name"]: each for each in namespace.placed(3)}
 
     namespace.create(stateful_set(tranche_node.node_name))
@@ -121,7 +121,7 @@ def test_statefulset_keeps_volumes_nodes_and_slices(tranche_node: Layout, namesp
     assert len(set(volumes.values())) == 3
     try:
         namespace.kubectl("scale", "statefulset/set", "--replicas=0")
-        namespace.kubectl("wait", "--for=delete", "pod", "--all", "--timeout=180s")
+        namespace.kubectl("wait", "--for=delete", "pod", "--all", KUBECTL_PATIENCE)
         namespace.kubectl("scale", "statefulset/set", "--replicas=3")
         after = running()
         for name, each in after.items():
@@ -129,7 +129,7 @@ def test_statefulset_keeps_volumes_nodes_and_slices(tranche_node: Layout, namesp
             assert (starts(name)[0], len(starts(name))) == (name, 3)
         assert {name: each["spec"]["volumeName"] for name, each in claims(namespace).items()} == volumes
     finally:
-        namespace.kubectl("delete", "statefulset", "set", "--cascade=foreground", "--timeout=180s")
+        namespace.kubectl("delete", "statefulset", "set", "--cascade=foreground", KUBECTL_PATIENCE)
         namespace.api.delete_all("pvc", namespace=namespace.name)
 
 

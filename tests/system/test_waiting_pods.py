@@ -10,7 +10,7 @@ import pytest
 from lab import kubectl, wait
 from lab.client import client
 from lab.processes import Daemon
-from tests.support.patience import PATIENCE_S
+from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 from tests.system.conftest import Namespace, pod
 from tests.system.support import scheduler_api
 from tests.system.test_recovery import settled
@@ -53,7 +53,7 @@ def test_deleted_namespace_leaves_nothing_behind(
     doomed.placed(CARDS)
     until_pending(tranche, before + PODS - CARDS)
     log = Daemon(tranche, "scheduler").log
-    kubectl.run(tranche, "delete", "namespace", doomed.name, "--timeout=180s")
+    kubectl.run(tranche, "delete", "namespace", doomed.name, KUBECTL_PATIENCE)
     until_pending(tranche, before)
     settled(tranche)
 
