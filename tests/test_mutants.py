@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 
@@ -12,7 +13,6 @@ from tests.mutants import results, workspace
 from tests.mutants.results import Change, Mutant, State
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 DIFFERENCE = """\
@@ -43,9 +43,13 @@ def larger(one, other):
 
 def half(number):
     return number // 2
+
+
+def double(number):
+    return number * 2
 """
 TESTS = """
-from code_.numbers import half, larger
+from code_.numbers import double, half, larger
 
 
 def test_larger():
@@ -55,6 +59,10 @@ def test_larger():
 
 def test_half():
     half(1)
+
+
+def test_double():
+    assert double(2) == 4
 """
 A = Change("allocation.a.f", "return 1", "return 2")
 B = Change("allocation.b.f", "return 1", "return 2")
@@ -104,36 +112,94 @@ def test_score_leaves_accepted_survivors_out() -> None:
     assert results.score([], [], {}).percent == 100.0
 
 
-def test_results_of_both_passes_count(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a room's own tests notice is noticed, although mutmut forgets it when the other tests are tried."""
-    states = {
-        "own": (State.KILLED, State.UNTRIED),
-        "wide": (State.SURVIVED, State.KILLED),
-        "none": (State.SURVIVED, State.SURVIVED),
-    }
-    runs: list[list[str]] = []
+class FakeMutmut:
+    """Mutants of two rooms, in the files where mutmut keeps results; what the first and the second run notice."""
 
-    def run(folder: Path, names: Sequence[str] = (), **_: float) -> bool:
-        runs.append(list(names))
+    CALLS: ClassVar = {
+        "webhook.a.x_f": ["tests/webhook/test_a.py::test_f", "tests/agent/test_b.py::test_f"],
+        "scheduler.queue.b.x_g": ["tests/webhook/test_a.py::test_f", "tests/scheduler/queue/test_b.py::test_g"],
+    }
+    OWN: ClassVar = {
+        "webhook.a.x_f": ["tests/webhook/test_a.py::test_f"],
+        "scheduler.queue.b.x_g": ["tests/scheduler/queue/test_b.py::test_g"],
+    }
+    MADE: ClassVar = {
+        "webhook/a.py": ["webhook.a.x_f__mutmut_own", "webhook.a.x_f__mutmut_wide", "webhook.a.x_f__mutmut_none"],
+        "scheduler/queue/b.py": ["scheduler.queue.b.x_g__mutmut_own", "scheduler.queue.b.x_g__mutmut_wide"],
+    }
+    NOTICED = ("own", "wide")
+
+    def __init__(self, folder: Path) -> None:
+        self.runs: list[tuple[dict[str, list[str]], list[str]]] = []
+        self._calls: dict[str, list[str]] = {}
+        self._metas = [folder / "rooms" / "mutants" / f"{file}.meta" for file in self.MADE]
+
+    def generate(self, _: Path, **__: object) -> None:
+        """Write the files of results."""
+        for meta, names in zip(self._metas, self.MADE.values(), strict=True):
+            meta.parent.mkdir(parents=True)
+            meta.write_text(json.dumps({"exit_code_by_key": dict.fromkeys(names)}))
+
+    def assign(self, _: Path, calls: dict[str, list[str]]) -> None:
+        """Keep which tests are to be run."""
+        self._calls = calls
+
+    def run(self, _: Path, **__: object) -> bool:
+        """Try what has no result."""
+        noticed, tried = self.NOTICED[len(self.runs)], []
+        for meta in self._metas:
+            codes = json.loads(meta.read_text())["exit_code_by_key"]
+            open_ = [name for name, code in codes.items() if code is None]
+            codes |= {name: int(name.endswith(noticed)) for name in open_}
+            meta.write_text(json.dumps({"exit_code_by_key": codes}))
+            tried += open_
+        self.runs.append((self._calls, tried))
         return True
 
+
+@pytest.fixture
+def mutmut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMutmut:
+    """Mutants that are made and tried at once."""
+    fake = FakeMutmut(tmp_path)
+    monkeypatch.setattr(workspace, "FOLDER", tmp_path)
     monkeypatch.setattr(workspace, "prepare", lambda _, **__: None)
-    monkeypatch.setattr(workspace, "run", run)
-    monkeypatch.setattr(
-        results,
-        "read",
-        lambda _: [Mutant(name, "a.py", by_pass[len(runs) - 1]) for name, by_pass in states.items()],
+    monkeypatch.setattr(workspace, "generate", fake.generate)
+    monkeypatch.setattr(workspace, "learn_calls", lambda _: fake.CALLS)
+    monkeypatch.setattr(workspace, "assign", fake.assign)
+    monkeypatch.setattr(workspace, "run", fake.run)
+    monkeypatch.setattr(results, "change", lambda _, mutant: Change(mutant.name, "1", "2"))
+    return fake
+
+
+def test_rooms_share_a_pass_and_have_a_score_each(mutmut: FakeMutmut, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the tests of its room do not notice is tried by all that call it; a room below its score fails the run."""
+    assert command._try_rooms(["webhook", "scheduler/queue"], seconds=60, processes=1, reasons={}) == 1
+    (webhook, queue) = mutmut.MADE.values()
+    assert mutmut.runs == [(mutmut.OWN, webhook + queue), (mutmut.CALLS, [*webhook[1:], queue[1]])]
+    assert capsys.readouterr().out.endswith(
+        "webhook: 66.7 % of 3 mutants noticed (required: 90 %), 0 accepted, 0 not tried\n"
+        "scheduler/queue: 100.0 % of 2 mutants noticed (required: 90 %), 0 accepted, 0 not tried\n"
     )
-    monkeypatch.setattr(results, "change", lambda _, mutant: Change(f"webhook.a.{mutant.name}", "1", "2"))
-    assert command._try_room("webhook", seconds=60, processes=1, reasons={}) == 1
-    assert runs == [[], ["wide", "none"]]
-    assert "66.7 % of 3 mutants noticed (required: 90 %), 0 accepted, 0 not tried" in capsys.readouterr().out
+
+
+def test_rooms_with_their_scores_pass(mutmut: FakeMutmut) -> None:
+    """An accepted survivor is not counted."""
+    reasons = {Change("webhook.a.x_f__mutmut_none", "1", "2"): "equivalent"}
+    assert command._try_rooms(["webhook", "scheduler/queue"], seconds=60, processes=1, reasons=reasons) == 0
+    assert len(mutmut.runs) == 2
+
+
+def test_sample_is_of_each_room(mutmut: FakeMutmut, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are not tried, and are not counted as such."""
+    command._try_rooms(["webhook", "scheduler/queue"], seconds=60, processes=1, reasons={}, sample=1)
+    assert sorted(name.partition(".")[0] for name in mutmut.runs[0][1]) == ["scheduler", "webhook"]
+    assert capsys.readouterr().out.count("of 1 mutants noticed") == 2
 
 
 def test_entry_of_a_mutation_that_does_not_survive_is_stale() -> None:
     """Only entries of the room that was tried are looked at."""
     other = Change("webhook.a.f", "return 1", "return 2")
-    assert command._stale("allocation", [A], {A: "equivalent", B: "equivalent", other: "equivalent"}) == [B]
+    assert command._stale(["allocation"], [A], [A, B, other]) == [B]
 
 
 @pytest.mark.parametrize("entry", ["reason: ''", "reason: equivalent"])
@@ -152,19 +218,60 @@ def test_committed_entries_are_readable() -> None:
     assert all(each.function.startswith(rooms) for each in results.accepted())
 
 
-def test_mutants_that_no_test_notices_are_found(tmp_path: Path) -> None:
-    """A function that is called but not checked has survivors; one that is checked has only the equivalent one."""
-    root, folder = tmp_path / "project", tmp_path / "copy"
-    for name, text in (("pyproject.toml", PROJECT), ("code_/numbers.py", CODE), ("tests/test_numbers.py", TESTS)):
+def project(root: Path, files: dict[str, str]) -> Path:
+    """Write a checkout of a project; return where it is."""
+    for name, text in {"pyproject.toml": PROJECT, "code_/__init__.py": "", **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    (root / "code_" / "__init__.py").touch()
     subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
+    return root
+
+
+def survivors(folder: Path) -> set[Change]:
+    """Return what no test has noticed."""
+    return {results.change(folder, each) for each in results.read(folder) if each.state is State.SURVIVED}
+
+
+def test_mutants_that_no_test_notices_are_found(tmp_path: Path) -> None:
+    """A function that is called but not checked has survivors; one that is checked has only the equivalent one."""
+    root = project(tmp_path / "project", {"code_/numbers.py": CODE, "tests/test_numbers.py": TESTS})
+    folder = tmp_path / "copy"
     workspace.prepare(folder, sources=["code_/numbers.py"], tests=["tests"], root=root)
     assert workspace.run(folder, processes=1, seconds=120)
-    found = {each: results.change(folder, each) for each in results.read(folder)}
-    survivors = {found[each] for each in found if each.state is State.SURVIVED}
-    assert Change("code_.numbers.half", "return number // 2", "return number // 3") in survivors
-    assert {each for each in survivors if each.function.endswith("larger")} == {
-        Change("code_.numbers.larger", "return one if one > other else other", "return one if one >= other else other")
+    equivalent = Change(
+        "code_.numbers.larger", "return one if one > other else other", "return one if one >= other else other"
+    )
+    halved = Change("code_.numbers.half", "return number // 2", "return number // 3")
+    assert {halved, equivalent} <= (found := survivors(folder))
+    assert {each for each in found if each.function.endswith("larger")} == {equivalent}
+
+
+def test_chosen_mutants_are_tried_by_assigned_tests(tmp_path: Path) -> None:
+    """Those of other tests are not run, and other mutants are not tried."""
+    root = project(tmp_path / "project", {"code_/numbers.py": CODE, "tests/test_numbers.py": TESTS})
+    folder = tmp_path / "copy"
+    workspace.prepare(folder, sources=["code_/numbers.py"], tests=["tests"], root=root)
+    workspace.generate(folder, processes=1)
+    calls = workspace.learn_calls(folder)
+    assert calls == {
+        f"code_.numbers.x_{name}": [f"tests/test_numbers.py::test_{name}"] for name in ("larger", "half", "double")
     }
+    double = "code_.numbers.x_double"
+    names = [each.name for each in results.read(folder) if each.name.startswith(double)]
+    for tests, expected in ((calls["code_.numbers.x_half"], State.SURVIVED), (calls[double], State.KILLED)):
+        workspace.assign(folder, calls | {double: tests})
+        results.choose(folder, names)
+        assert workspace.run(folder, processes=1, seconds=120)
+        assert {each.state for each in results.read(folder) if each.name in names} == {expected}
+    assert {each.state for each in results.read(folder) if each.name not in names} == {State.UNTRIED}
+
+
+def test_file_is_mutated_that_was_only_copied_before(tmp_path: Path) -> None:
+    """Other rooms may be tried in the same folder: mutmut would keep the copy without mutants."""
+    modules = dict.fromkeys(("code_/other.py", "code_/numbers.py"), CODE)
+    root = project(tmp_path / "project", {"tests/test_numbers.py": TESTS, **modules})
+    folder = tmp_path / "copy"
+    for source in modules:
+        workspace.prepare(folder, sources=[source], tests=["tests"], root=root)
+        workspace.generate(folder, processes=1)
+        assert {each.file for each in results.read(folder)} == {source}

@@ -17,14 +17,13 @@ import re
 import subprocess
 import sys
 import time
-from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Final
 
 from tests.mutants import results, workspace
 from tests.mutants.results import Change, Mutant, State
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
 _SCHEDULER: Final = (
@@ -44,20 +43,16 @@ WIDE: Final = ("tests/allocation", "tests/conformance", "tests/scheduler", "test
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if tests do not notice enough."""
     options = _parser().parse_args(arguments)
-    reasons = results.accepted()
+    reasons, seconds = results.accepted(), 60 * options.minutes
     if options.changed:
-        return _try_changed(options.changed, minutes=options.minutes, processes=options.processes, reasons=reasons)
-    end = time.monotonic() + 60 * options.minutes
-    return max(
-        _try_room(
-            room,
-            seconds=end - time.monotonic(),
-            processes=options.processes,
-            reasons=reasons,
-            sample=options.sample,
-            seed=options.seed,
-        )
-        for room in options.rooms or ROOMS
+        return _try_changed(options.changed, seconds=seconds, processes=options.processes, reasons=reasons)
+    return _try_rooms(
+        options.rooms or [*ROOMS],
+        seconds=seconds,
+        processes=options.processes,
+        reasons=reasons,
+        sample=options.sample,
+        seed=options.seed,
     )
 
 
@@ -75,40 +70,48 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _try_room(
-    room: str, *, seconds: float, processes: int, reasons: dict[Change, str], sample: int = 0, seed: int = 1
+def _try_rooms(
+    rooms: Sequence[str],
+    *,
+    seconds: float,
+    processes: int,
+    reasons: Mapping[Change, str],
+    sample: int = 0,
+    seed: int = 1,
 ) -> int:
-    """Try the mutants of a room by its own tests, then what survives by those of the rooms that use it; print both.
+    """Try the mutants of rooms by the tests of their rooms, then what survives by all that call it.
 
-    All of them, or a random sample of `sample`.
+    All mutants, or a random sample of `sample` of each room. The rooms share one pass: most of the time of a small
+    sample goes to making mutants and to finding out which tests call what.
     """
-    folder, sources = workspace.FOLDER / room.replace("/", "-"), files(room)
-    begin = time.monotonic()
-    workspace.prepare(folder, sources=sources, tests=[_tests_of(room)])
-    wanted: list[str] = []
-    if sample:
-        workspace.generate(folder, processes=processes)
-        wanted = sample_of([each.name for each in results.read(folder)], sample, seed=seed)
-    in_time = workspace.run(folder, wanted, processes=processes, seconds=seconds)
-    tried = {each.name: each for each in _chosen(folder, wanted)}
-    left = [each.name for each in tried.values() if each.state is State.SURVIVED]
+    end, folder = time.monotonic() + seconds, workspace.FOLDER / "rooms"
+    sources = [file for room in rooms for file in files(room)]
+    workspace.prepare(folder, sources=sources, tests=WIDE)
+    workspace.generate(folder, processes=processes)
+    made = [each.name for each in results.read(folder)]
+    names = [
+        name
+        for room in rooms
+        for name in sample_of([name for name in made if _is_of(room, name)], sample or len(made), seed=seed)
+    ]
+    calls = workspace.learn_calls(folder)
+    workspace.assign(folder, _own(rooms, calls))
+    results.choose(folder, names)
+    in_time = workspace.run(folder, processes=processes, seconds=end - time.monotonic())
+    left = [each.name for each in _named(folder, names) if each.state is State.SURVIVED]
     if in_time and left:
-        workspace.prepare(folder, sources=sources, tests=WIDE)
-        in_time = workspace.run(folder, left, processes=processes, seconds=seconds - (time.monotonic() - begin))
-        # With other tests mutmut forgets what it knew of all the mutants.
-        tried |= {each.name: each for each in _chosen(folder, left)}
-    mutants = list(tried.values())
-    survivors = {each: results.change(folder, each) for each in mutants if each.state is State.SURVIVED}
-    counted = results.score(mutants, survivors.values(), reasons)
+        workspace.assign(folder, calls)
+        results.choose(folder, left)
+        in_time = workspace.run(folder, processes=processes, seconds=end - time.monotonic())
+    tried = _named(folder, names)
+    survivors = _survivors(folder, tried)
     _print_survivors(survivors, reasons)
-    stale = _stale(room, survivors.values(), reasons) if in_time and not sample else []
-    for each in stale:
-        print(f"\naccepted, but killed or gone; remove it from {results.ACCEPTED.name}:\n{each}")
-    print(
-        f"\n{room}: {counted.percent:.1f} % of {counted.killed + counted.survived} mutants noticed (required:"
-        f" {ROOMS[room]:g} %), {counted.accepted} accepted, {counted.untried} not tried"
-    )
-    return int(counted.percent < ROOMS[room] or bool(stale))
+    stale = _stale(rooms, survivors.values(), reasons) if in_time and not sample else []
+    for change in stale:
+        print(f"\naccepted, but killed or gone; remove it from {results.ACCEPTED.name}:\n{change}")
+    print()
+    enough = [_print_score(room, tried, survivors, reasons) for room in rooms]
+    return int(not all(enough) or bool(stale))
 
 
 def sample_of(names: Sequence[str], size: int, *, seed: int) -> list[str]:
@@ -116,32 +119,65 @@ def sample_of(names: Sequence[str], size: int, *, seed: int) -> list[str]:
     return random.Random(seed).sample(sorted(names), min(size, len(names)))  # noqa: S311 -- no secret
 
 
-def _chosen(folder: Path, names: Collection[str]) -> list[Mutant]:
-    """Return the mutants with these names; all without names."""
-    return [each for each in results.read(folder) if not names or each.name in names]
+def _is_of(room: str, function: str) -> bool:
+    """Return whether a function or a mutant, by its dotted path, is of a room."""
+    return function.startswith(f"{room.replace('/', '.')}.")
 
 
-def _try_changed(revision: str, *, minutes: float, processes: int, reasons: dict[Change, str]) -> int:
+def _own(rooms: Iterable[str], calls: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Keep, of the tests that call each function, those of its room."""
+    return {
+        function: [test for test in tests if test.startswith(f"{_tests_of(room)}/")]
+        for room in rooms
+        for function, tests in calls.items()
+        if _is_of(room, function)
+    }
+
+
+def _named(folder: Path, names: Collection[str]) -> list[Mutant]:
+    wanted = frozenset(names)
+    return [each for each in results.read(folder) if each.name in wanted]
+
+
+def _survivors(folder: Path, tried: Iterable[Mutant]) -> dict[Mutant, Change]:
+    return {each: results.change(folder, each) for each in tried if each.state is State.SURVIVED}
+
+
+def _print_score(
+    room: str, tried: Iterable[Mutant], survivors: Mapping[Mutant, Change], reasons: Mapping[Change, str]
+) -> bool:
+    """Print the score of a room; return whether it is as high as required."""
+    mutants = [each for each in tried if _is_of(room, each.name)]
+    counted = results.score(mutants, [survivors[each] for each in mutants if each in survivors], reasons)
+    print(
+        f"{room}: {counted.percent:.1f} % of {counted.killed + counted.survived} mutants noticed (required:"
+        f" {ROOMS[room]:g} %), {counted.accepted} accepted, {counted.untried} not tried"
+    )
+    return counted.percent >= ROOMS[room]
+
+
+def _try_changed(revision: str, *, seconds: float, processes: int, reasons: Mapping[Change, str]) -> int:
     """Try the mutants of the lines that differ from a revision, by the tests of their rooms."""
     lines = changed_lines(_difference(revision))
     rooms = sorted({room for room in ROOMS for file in lines if file in files(room)})
     if not rooms:
         print(f"no line of {', '.join(ROOMS)} differs from {revision}")
         return 0
-    end, folder = time.monotonic() + 60 * minutes, workspace.FOLDER / "changed"
+    end, folder = time.monotonic() + seconds, workspace.FOLDER / "changed"
     sources = [file for file in lines if any(file in files(room) for room in rooms)]
     workspace.prepare(folder, sources=sources, tests=[_tests_of(room) for room in rooms])
     workspace.generate(folder, processes=processes)
-    wanted = [each for each in results.read(folder) if is_changed(results.change(folder, each), lines[each.file])]
-    in_time = not wanted or workspace.run(
-        folder, [each.name for each in wanted], processes=processes, seconds=end - time.monotonic()
-    )
-    names = {each.name for each in wanted}
-    mutants = [each for each in results.read(folder) if each.name in names]
-    survivors = {each: results.change(folder, each) for each in mutants if each.state is State.SURVIVED}
-    counted = results.score(mutants, survivors.values(), reasons)
+    names = [each.name for each in results.read(folder) if is_changed(results.change(folder, each), lines[each.file])]
+    results.choose(folder, names)
+    in_time = True
+    if names:
+        workspace.learn_calls(folder)
+        in_time = workspace.run(folder, processes=processes, seconds=end - time.monotonic())
+    tried = _named(folder, names)
+    survivors = _survivors(folder, tried)
+    counted = results.score(tried, survivors.values(), reasons)
     _print_survivors(survivors, reasons)
-    late = "" if in_time else f" after {minutes:g} minutes"
+    late = "" if in_time else f" after {seconds / 60:g} minutes"
     print(f"\nof the lines that differ from {revision}: {counted.killed} mutants noticed, {counted.survived} not,")
     print(f"{counted.accepted} accepted, {counted.untried} not tried{late}")
     return int(counted.survived > 0)
@@ -188,9 +224,9 @@ def is_changed(change: Change, lines: Collection[str]) -> bool:
     return any(line in change.before for line in lines if line)
 
 
-def _stale(room: str, survivors: Collection[Change], reasons: Mapping[Change, str]) -> list[Change]:
-    pattern = f"{room.replace('/', '.')}.*"
-    return [each for each in reasons if fnmatch(each.function, pattern) and each not in survivors]
+def _stale(rooms: Iterable[str], survivors: Collection[Change], reasons: Iterable[Change]) -> list[Change]:
+    """Return the accepted mutations of rooms that do not survive."""
+    return [each for each in reasons if any(_is_of(room, each.function) for room in rooms) and each not in survivors]
 
 
 def _print_survivors(survivors: Mapping[Mutant, Change], reasons: Mapping[Change, str]) -> None:

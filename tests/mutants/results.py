@@ -14,7 +14,7 @@ from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.utils.format_utils import orig_function_and_class_names_from_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 ACCEPTED: Final = Path(__file__).with_name("accepted.yaml")
 
@@ -28,7 +28,8 @@ class State(StrEnum):
 
 
 _SURVIVED: Final = frozenset({0, 33})  # 33: no test calls its function
-_UNTRIED: Final = frozenset({None, 2, 34})  # 2: interrupted, 34: skipped
+_SKIPPED: Final = 34
+_UNTRIED: Final = frozenset({None, 2, _SKIPPED})  # 2: interrupted
 
 
 class Change(msgspec.Struct, frozen=True, order=True):
@@ -72,10 +73,29 @@ class Mutant(msgspec.Struct, frozen=True):
 
 def read(folder: Path) -> Iterator[Mutant]:
     """Yield the mutants that mutmut has made in a folder."""
-    for meta in sorted((folder / "mutants").rglob("*.py.meta")):
+    for meta in _metas(folder):
         file = str(meta.relative_to(folder / "mutants")).removesuffix(".meta")
         codes = json.loads(meta.read_text(encoding="utf-8"))["exit_code_by_key"]
         yield from (Mutant(name, file, state(code)) for name, code in codes.items())
+
+
+def choose(folder: Path, names: Iterable[str]) -> None:
+    """Have mutmut try these mutants and no others, whose results stay.
+
+    mutmut tries what has no result. It also takes names, but compares each with each, for many minutes.
+    """
+    wanted = frozenset(names)
+    for meta in _metas(folder):
+        kept = json.loads(meta.read_text(encoding="utf-8"))
+        codes = kept["exit_code_by_key"]
+        others = {name: _SKIPPED if code is None else code for name, code in codes.items()}
+        kept["exit_code_by_key"] = {name: None if name in wanted else code for name, code in others.items()}
+        meta.write_text(json.dumps(kept, indent=4), encoding="utf-8")
+
+
+def _metas(folder: Path) -> list[Path]:
+    """Return the files in which mutmut keeps the results, one for each module."""
+    return sorted((folder / "mutants").rglob("*.py.meta"))
 
 
 def state(code: int | None) -> State:
@@ -130,7 +150,7 @@ class Score(msgspec.Struct, frozen=True):
         return 100 * self.killed / tried if tried else 100.0
 
 
-def score(mutants: Iterable[Mutant], survivors: Iterable[Change], reasons: dict[Change, str]) -> Score:
+def score(mutants: Iterable[Mutant], survivors: Iterable[Change], reasons: Collection[Change]) -> Score:
     """Count the mutants of a room; `survivors` are the changes of those that survived."""
     counts = dict.fromkeys(State, 0)
     for mutant in mutants:

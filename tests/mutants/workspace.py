@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / ".lab" / "mutants"
@@ -20,12 +21,20 @@ MARKS: Final = " and ".join(
 UNABLE: Final = ("--ignore=tests/cli/test_base_installation.py",)
 """Tests that cannot run mutants: those of an installation without packages for development, so without mutmut."""
 _STOP_S: Final = 60
+_SETTINGS: Final = "pyproject.toml"
+_CALLS: Final = "tests_by_mangled_function_name"
+_GENERATE: Final = "from mutmut.__main__ import *; copy_src_dir(); copy_also_copy_files(); setup_source_paths()"
+_RUN: Final = (
+    # The tests have just passed without a mutant, or nothing would be known of their calls.
+    "from mutmut.__main__ import _run; from mutmut.workers.isolation import ForkServerRunner;"
+    "ForkServerRunner.run_clean_tests = lambda *_, **__: 0"
+)
 
 
 def prepare(folder: Path, *, sources: Sequence[str], tests: Sequence[str], root: Path = ROOT) -> None:
     """Copy what git knows, or would know, and write mutmut's settings.
 
-    Files that are equal stay as they are, with mutmut's results for them.
+    Files that are equal stay as they are, with mutmut's results for them if the same files are mutated.
 
     Args:
         folder: the copy.
@@ -40,24 +49,27 @@ def prepare(folder: Path, *, sources: Sequence[str], tests: Sequence[str], root:
         check=True,
     )
     names = {name for name in listed.stdout.decode().split("\0") if name and (root / name).is_file()}
-    for name in names:
+    for name in names - {_SETTINGS}:
         _copy(root / name, folder / name)
     for file in [file for file in folder.rglob("*") if file.is_file()]:
         inside = file.relative_to(folder)
         if inside.parts[0] not in ("mutants", ".lab") and str(inside) not in names:
             file.unlink()
     top = {name.partition("/")[0] for name in names}
+    only = f"only_mutate = {sorted(sources)!r}"
     settings = {
         "source_paths": sorted({name.partition("/")[0] for name in sources}),
-        "only_mutate": sorted(sources),
-        "also_copy": sorted(top - {"pyproject.toml"}),
+        "also_copy": sorted(top - {_SETTINGS}),
         "pytest_add_cli_args_test_selection": [*tests],
         "pytest_add_cli_args": ["-m", MARKS, "-p", "no:cacheprovider", "-p", "no:randomly", *UNABLE],
         "process_isolation": "forkserver",
     }
-    project = (root / "pyproject.toml").read_text(encoding="utf-8")
-    lines = [f"{key} = {value!r}" for key, value in settings.items()]
-    (folder / "pyproject.toml").write_text("\n".join([project, "[tool.mutmut]", *lines, ""]), encoding="utf-8")
+    project, file = (root / _SETTINGS).read_text(encoding="utf-8"), folder / _SETTINGS
+    if file.is_file() and only not in file.read_text(encoding="utf-8").splitlines():
+        # mutmut would take a file that it has copied before for one that it has mutated.
+        shutil.rmtree(folder / "mutants", ignore_errors=True)
+    lines = [only, *(f"{key} = {value!r}" for key, value in settings.items())]
+    file.write_text("\n".join([project, "[tool.mutmut]", *lines, ""]), encoding="utf-8")
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -69,22 +81,35 @@ def _copy(source: Path, target: Path) -> None:
 
 def generate(folder: Path, *, processes: int) -> None:
     """Write the mutants without trying any: mutmut has no command for this alone."""
-    script = (
-        "from mutmut.__main__ import copy_also_copy_files, copy_src_dir, create_mutants, setup_source_paths;"
-        f"copy_src_dir(); copy_also_copy_files(); setup_source_paths(); create_mutants({processes})"
-    )
     (folder / "mutants").mkdir(exist_ok=True)
-    subprocess.run([sys.executable, "-c", script], cwd=folder, check=True)
+    _call(folder, f"{_GENERATE}; create_mutants({processes})").check_returncode()
 
 
-def run(folder: Path, names: Sequence[str] = (), *, processes: int, seconds: float | None = None) -> bool:
-    """Try the mutants that are named, by default those that have not been tried; return whether time sufficed.
+def learn_calls(folder: Path) -> dict[str, list[str]]:
+    """Run the tests without a mutant; return which of them call each function, by mutmut's name for it.
+
+    Raises:
+        RuntimeError: a test fails; mutmut's output has been printed.
+    """
+    _statistics(folder).unlink(missing_ok=True)
+    if _call(folder, f"{_GENERATE}; create_mutants(1); collect_or_load_stats(get_mutant_runner())").returncode:
+        raise RuntimeError("a test fails without a mutant: read mutmut's output above")
+    calls: dict[str, list[str]] = _read_statistics(folder)[_CALLS]
+    return calls
+
+
+def assign(folder: Path, calls: Mapping[str, Sequence[str]]) -> None:
+    """Have the mutants of each function tried by these tests."""
+    _statistics(folder).write_text(json.dumps(_read_statistics(folder) | {_CALLS: calls}), encoding="utf-8")
+
+
+def run(folder: Path, *, processes: int, seconds: float | None = None) -> bool:
+    """Try the mutants that have not been tried, by the tests that are assigned; return whether time sufficed.
 
     Raises:
         RuntimeError: mutmut failed before it tried any; its output has been printed.
     """
-    command = [sys.executable, "-m", "mutmut", "run", "--max-children", str(processes), *names]
-    with subprocess.Popen(command, cwd=folder) as process:
+    with subprocess.Popen([sys.executable, "-c", f"{_RUN}; _run((), {processes})"], cwd=folder) as process:
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -94,3 +119,16 @@ def run(folder: Path, names: Sequence[str] = (), *, processes: int, seconds: flo
     if process.returncode:
         raise RuntimeError(f"mutmut failed with exit code {process.returncode}: read its output above")
     return True
+
+
+def _call(folder: Path, script: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-c", script], cwd=folder, check=False)
+
+
+def _statistics(folder: Path) -> Path:
+    return folder / "mutants" / "mutmut-stats.json"
+
+
+def _read_statistics(folder: Path) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads(_statistics(folder).read_text(encoding="utf-8"))
+    return read
