@@ -1,14 +1,16 @@
 """Claims know the live pods that name them, and how far each of them got."""
 
 import msgspec
+import pytest
 
 from allocation.names import CLAIM
+from allocation.wire.record import of_annotations
 from cluster.errors import ApiError
-from cluster.gpu_claim import Phase
+from cluster.gpu_claim import GpuClaim, Phase
 from scheduler.claims.claims import Claims
 from scheduler.objects import Pod
 from tests.scheduler.support.builders import pod, state
-from tests.scheduler.support.claims import claim, claiming
+from tests.scheduler.support.claims import claim, claiming, running
 from tests.scheduler.support.extending import Bindings, bound, extending
 
 MINE = claim("c")
@@ -24,6 +26,31 @@ def naming(pending: Pod, name: str) -> Pod:
     """Return the same pod with the annotation for another claim."""
     metadata = msgspec.structs.replace(pending.metadata, annotations={CLAIM: name})
     return msgspec.structs.replace(pending, metadata=metadata)
+
+
+def condition(claims: Claims, of: GpuClaim) -> tuple[str, str, str, tuple[int, ...]]:
+    """Return the reason and the message of the condition of a claim, with its node and its cards."""
+    status = claims._status((of.metadata.namespace, of.metadata.name))
+    return status.conditions[0].reason, status.message, status.node_name, status.gpu_ids
+
+
+@pytest.mark.parametrize(("exclusivity", "reserved"), [("Shared", "Reserved"), ("Exclusive", "LeasesHeld")])
+def test_the_condition_says_how_far_the_pod_is(exclusivity: str, reserved: str) -> None:
+    """With its node and cards as soon as it has some, and whether Leases hold these."""
+    given, claims = claim("c", exclusivity=exclusivity), Claims()
+    asks = claiming("a", given)
+    claims.set(given)
+    claims.set_pod(asks)
+    assert condition(claims, given) == ("Waiting", "pod a waits", "", ())
+    placed = running("a", given, node="n1", cards=(1,))
+    allocation = of_annotations(placed.metadata.annotations)
+    assert allocation is not None
+    claims.set_reserved(asks.uid, allocation)
+    assert condition(claims, given) == (reserved, "pod a has cards, not yet bound", "n1", (1,))
+    claims.set_failed(asks.uid, "BindingRefused", "not today")
+    assert condition(claims, given) == ("BindingRefused", "pod a: not today", "", ())
+    claims.set_pod(placed)
+    assert condition(claims, given) == ("Bound", "pod a is bound to n1", "n1", (1,))
 
 
 async def test_a_claim_follows_its_pod_through_a_failed_binding() -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from allocation.steps import Steps
+from cluster.events import Recorder
 from scheduler.binding.binder import Result
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, ScheduleResult
@@ -16,7 +17,7 @@ from scheduler.objects import Pod
 from scheduler.queue.queueing_hints import ClusterEvent
 from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import Clock, allocated, node, pod, state, status
-from tests.scheduler.support.gang_loop import loop_of
+from tests.scheduler.support.gang_loop import NOTHING, loop_of
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.volume_binding import until
 
@@ -76,10 +77,14 @@ def member(name: str, gang: str = "train", size: int = 4, *, memory: int = WHOLE
 
 @asynccontextmanager
 async def running(
-    made: ClusterState, binder: RecordingBinder, cycle: SchedulingCycle | None = None
+    made: ClusterState,
+    binder: RecordingBinder,
+    cycle: SchedulingCycle | None = None,
+    *,
+    recorder: Recorder | None = None,
 ) -> AsyncIterator[Loop]:
     """Run the loop for a state."""
-    loop = loop_of(made, cycle or cycle_of(made), binder, concurrent_binds=8)
+    loop = loop_of(made, cycle or cycle_of(made), binder, concurrent_binds=8, recorder=recorder)
     task = asyncio.create_task(loop.run())
     try:
         yield loop
@@ -178,10 +183,13 @@ async def test_a_pod_that_a_policy_refuses_keeps_all_of_its_gang_from_being_boun
 
 
 async def test_a_pod_whose_binding_is_refused_after_others_were_bound_keeps_its_card() -> None:
-    """A race that the dry run cannot see: its Binding is written again, and its card is not given away meanwhile."""
-    made, binder = state("n1", cards=4), RecordingBinder()
+    """A race that the dry run cannot see: its Binding is written again, and its card is not given away meanwhile.
+
+    Its event says so.
+    """
+    made, binder, recorder = state("n1", cards=4), RecordingBinder(), Recorder(NOTHING, component="", instance="")
     binder.refuses = {"m1": 2}
-    async with running(made, binder):
+    async with running(made, binder, recorder=recorder):
         for index in range(4):
             made.set_pod(member(f"m{index}"))
         await until(lambda: len(binder.bound) == 3)
@@ -189,6 +197,10 @@ async def test_a_pod_whose_binding_is_refused_after_others_were_bound_keeps_its_
         made.set_pod(pod("single", memory=WHOLE))
         await until(lambda: len(binder.bound) == 4)
         assert "single" not in binder.bound
+    warning = next(each.event for each in recorder.recent if each.event.type != "Normal")
+    note = "the other pods of gang default/train are bound, and this one is not: a quota says no; trying again"
+    assert (warning.regarding.name, warning.type, warning.reason) == ("m1", "Warning", "GangIncomplete")
+    assert (warning.action, warning.note) == ("Binding", note)
 
 
 async def test_an_elastic_gang_begins_with_as_many_pods_as_fit() -> None:

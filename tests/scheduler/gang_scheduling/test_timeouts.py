@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -37,14 +37,18 @@ class Noted:
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
+        self.notes: list[str] = []
         self.evicted: list[str] = []
 
-    def record(self, about: Reference, *, reason: str, **_: Any) -> None:
+    def record(self, about: Reference, *, type: str, reason: str, action: str, note: str) -> None:  # noqa: A002
         """Note an event."""
+        assert (type, action) == ("Warning", "Scheduling")
         self.events.append((reason, about.name))
+        self.notes.append(note)
 
-    async def end(self, pods: Sequence[Pod], **_: Any) -> None:
+    async def end(self, pods: Sequence[Pod], *, reason: str, note: str) -> None:
         """Note evictions."""
+        assert (reason, note) == ("GangIncomplete", self.notes[-1])
         self.evicted += sorted(each.metadata.name for each in pods)
 
 
@@ -87,6 +91,9 @@ async def test_a_gang_that_waits_is_reported_and_pauses() -> None:
     await looks.look()
     await looks.look()
     assert sorted(noted.events) == [("GangSchedulingTimeout", "m0"), ("GangSchedulingTimeout", "m1")]
+    assert set(noted.notes) == {
+        "gang default/train has waited 60 s, its timeout is 60 s: 0 of 4 pods have nodes; pausing for 10 s"
+    }
     gang = made.gangs.of("uid-m0")
     assert gang is not None
     assert gang.pause_until == clock.now + 10
@@ -171,6 +178,9 @@ async def test_pods_that_differ_are_reported_once_on_one_of_them() -> None:
     for _ in range(3):
         await looks.look()
     assert noted.events == [("GangDisagreement", "m0")]
+    assert noted.notes == [
+        "gang default/train: its pods declare sizes from 3 to 4: the largest counts; declare the same in all its pods"
+    ]
     made.set_pod(pod("m1", memory=10, labels=LABELS, annotations=keys(size=5)))
     await looks.look()
     made.drop_pod(pod("m1"))

@@ -33,9 +33,10 @@ def loop_of(
     volumes: object = None,
     concurrent_binds: int = 1,
     is_trusted: Callable[[], bool] = lambda: True,
+    recorder: Recorder | None = None,
 ) -> Loop:
     """Return a loop that schedules the pods of a state and binds them by `binder`, after `volumes`."""
-    recorder = Recorder(NOTHING, component="test", instance="test")
+    recorder = recorder or Recorder(NOTHING, component="test", instance="test")
     metrics = Metrics()
     failures = FailureHandler(fenced(NOTHING), queue=made.queue, cycle=cycle, recorder=recorder, metrics=metrics)
     binding_cycle = BindingCycle(
