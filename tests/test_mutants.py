@@ -237,7 +237,7 @@ def test_mutants_that_no_test_notices_are_found(tmp_path: Path) -> None:
     root = project(tmp_path / "project", {"code_/numbers.py": CODE, "tests/test_numbers.py": TESTS})
     folder = tmp_path / "copy"
     workspace.prepare(folder, sources=["code_/numbers.py"], tests=["tests"], root=root)
-    assert workspace.run(folder, processes=1, seconds=120)
+    assert workspace.run(folder, processes=1)
     equivalent = Change(
         "code_.numbers.larger", "return one if one > other else other", "return one if one >= other else other"
     )
@@ -252,6 +252,8 @@ def test_chosen_mutants_are_tried_by_assigned_tests(tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     workspace.prepare(folder, sources=["code_/numbers.py"], tests=["tests"], root=root)
     workspace.generate(folder, processes=1)
+    mutated = folder / "mutants" / "code_" / "numbers.py"
+    written = mutated.stat().st_mtime_ns
     calls = workspace.learn_calls(folder)
     assert calls == {
         f"code_.numbers.x_{name}": [f"tests/test_numbers.py::test_{name}"] for name in ("larger", "half", "double")
@@ -261,9 +263,10 @@ def test_chosen_mutants_are_tried_by_assigned_tests(tmp_path: Path) -> None:
     for tests, expected in ((calls["code_.numbers.x_half"], State.SURVIVED), (calls[double], State.KILLED)):
         workspace.assign(folder, calls | {double: tests})
         results.choose(folder, names)
-        assert workspace.run(folder, processes=1, seconds=120)
+        assert workspace.run(folder, processes=1)
         assert {each.state for each in results.read(folder) if each.name in names} == {expected}
     assert {each.state for each in results.read(folder) if each.name not in names} == {State.UNTRIED}
+    assert mutated.stat().st_mtime_ns == written, "all mutants are made once"
 
 
 def test_file_is_mutated_that_was_only_copied_before(tmp_path: Path) -> None:
@@ -275,3 +278,19 @@ def test_file_is_mutated_that_was_only_copied_before(tmp_path: Path) -> None:
         workspace.prepare(folder, sources=[source], tests=["tests"], root=root)
         workspace.generate(folder, processes=1)
         assert {each.file for each in results.read(folder)} == {source}
+
+
+def test_mutants_of_a_changed_file_are_made_again(tmp_path: Path) -> None:
+    """And a file that is gone is gone where the tests run, too."""
+    root = project(tmp_path / "project", {"code_/numbers.py": CODE, "code_/data.txt": "1", "code_/gone.txt": "1"})
+    folder = tmp_path / "copy"
+    for number in ("1", "2"):
+        (root / "code_" / "numbers.py").write_text(f"def number():\n    return {number}\n")
+        (root / "code_" / "data.txt").write_text(number)
+        workspace.prepare(folder, sources=["code_/numbers.py"], tests=["tests"], root=root)
+        workspace.generate(folder, processes=1)
+        (root / "code_" / "gone.txt").unlink(missing_ok=True)
+        assert (folder / "mutants" / "code_" / "data.txt").read_text() == number
+        befores = {results.change(folder, each).before for each in results.read(folder)}
+        assert befores == {f"return {number}"}
+    assert not (folder / "mutants" / "code_" / "gone.txt").exists()

@@ -50,16 +50,18 @@ def prepare(folder: Path, *, sources: Sequence[str], tests: Sequence[str], root:
     )
     names = {name for name in listed.stdout.decode().split("\0") if name and (root / name).is_file()}
     for name in names - {_SETTINGS}:
-        _copy(root / name, folder / name)
+        if _copy(root / name, folder / name):
+            (folder / "mutants" / name).unlink(missing_ok=True)
     for file in [file for file in folder.rglob("*") if file.is_file()]:
         inside = file.relative_to(folder)
         if inside.parts[0] not in ("mutants", ".lab") and str(inside) not in names:
             file.unlink()
-    top = {name.partition("/")[0] for name in names}
+            (folder / "mutants" / inside).unlink(missing_ok=True)
+    top, mutated = ({name.partition("/")[0] for name in among} for among in (names, sources))
     only = f"only_mutate = {sorted(sources)!r}"
     settings = {
-        "source_paths": sorted({name.partition("/")[0] for name in sources}),
-        "also_copy": sorted(top - {_SETTINGS}),
+        "source_paths": sorted(mutated),
+        "also_copy": sorted(top - mutated - {_SETTINGS}),  # what is copied is mutated again in each run
         "pytest_add_cli_args_test_selection": [*tests],
         "pytest_add_cli_args": ["-m", MARKS, "-p", "no:cacheprovider", "-p", "no:randomly", *UNABLE],
         "process_isolation": "forkserver",
@@ -72,11 +74,13 @@ def prepare(folder: Path, *, sources: Sequence[str], tests: Sequence[str], root:
     file.write_text("\n".join([project, "[tool.mutmut]", *lines, ""]), encoding="utf-8")
 
 
-def _copy(source: Path, target: Path) -> None:
+def _copy(source: Path, target: Path) -> bool:
+    """Copy a file unless it is equal; return whether it was copied."""
     if target.is_file() and target.read_bytes() == source.read_bytes():
-        return
+        return False
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
+    return True
 
 
 def generate(folder: Path, *, processes: int) -> None:

@@ -1,8 +1,12 @@
 """Which pods are of one gang, and what they declare together."""
 
+import msgspec
 import pytest
 
+from cluster.pod_group import PodGroup
 from scheduler.gangs.gang import Gang, GangKey, GroupSpec
+from scheduler.gangs.gangs import Gangs
+from scheduler.gangs.pod_groups import PodGroups
 from tests.scheduler.gang_scheduling.test_all_or_nothing import member
 from tests.scheduler.support.builders import allocated, pod, state
 from tests.scheduler.support.claims import claim, claiming
@@ -146,3 +150,60 @@ def test_pods_that_are_being_deleted_count_no_more() -> None:
     assert gang.is_complete
     made.drop_pod(leaving)
     assert gang.placed == 0
+
+
+def test_a_pod_that_has_succeeded_counts_until_it_is_deleted() -> None:
+    """Its gang needs no other in its place, and afterwards as many as before."""
+    gangs = Gangs()
+    done = member("m0", size=2, phase="Succeeded", node="n1")
+    gangs.set_finished(done)
+    gang = gangs.of("uid-m0")
+    assert gang is not None
+    assert (gang.placed, gang.state, gangs.pod("uid-m0")) == (1, "Finished", done)
+    gangs.set_waiting(member("m1", size=2))
+    assert gang.is_complete
+    gangs.forget("uid-m0")
+    assert (gang.placed, gang.is_complete, gangs.of("uid-m0"), gangs.pod("uid-m0")) == (0, False, None, None)
+    gangs.set_finished(member("m2", size=2, phase="Failed", node="n1"))
+    assert gangs.of("uid-m2") is None
+
+
+def test_a_pod_waits_for_others_while_they_are_being_bound() -> None:
+    """Also if as many as necessary have nodes: what is reserved for these may have to be released."""
+    gangs, late = Gangs(), member("late", size=2)
+    for index in range(2):
+        gangs.add(member(f"m{index}", size=2), "n1")
+    gangs.set_waiting(late)
+    assert not gangs.waits_for_others(late)
+    assert not gangs.waits_for_others(pod("single", memory=1))
+    gang = gangs.of(late.uid)
+    assert gang is not None
+    gang.is_committing = True
+    assert gangs.waits_for_others(late)
+    assert gang.unready == "others of gang default/train are being bound"
+
+
+def test_a_status_of_a_pod_group_wakes_no_pod() -> None:
+    """It changes often, and says nothing about the size; a deleted PodGroup wakes those that waited for it."""
+    gangs, woken = Gangs(), list[list[str]]()
+    groups = PodGroups(gangs, reads=True, has_queue=True, on_change=lambda uids: woken.append(list(uids)))
+    gangs.set_waiting(member("m0", size=0))
+    spec = {"minMember": 3, "scheduleTimeoutSeconds": 60}
+    for phase in ("Pending", "Scheduling"):
+        metadata = {"name": "train", "namespace": "default", "uid": "uid"}
+        groups.set(msgspec.convert({"metadata": metadata, "spec": spec, "status": {"phase": phase}}, PodGroup))
+    assert woken == [["uid-m0"]]
+    assert groups.get(KEY) == GroupSpec(3, 60.0)
+    groups.drop(msgspec.convert({"metadata": metadata, "spec": spec}, PodGroup))
+    assert woken == [["uid-m0"]] * 2
+    assert groups.get(KEY) is None
+
+
+def test_two_pod_groups_of_one_name_say_the_largest_of_each() -> None:
+    """One of the plugin and one of Kubernetes may exist."""
+    gangs = Gangs()
+    gangs.set_group(KEY, "one", GroupSpec(2, 60.0))
+    gangs.set_group(KEY, "two", GroupSpec(3, block="rack", parent="all"))
+    gang = gangs.get(KEY)
+    assert gang is not None
+    assert (gang.group, gang.block) == (GroupSpec(3, 60.0, "rack", "all"), "rack")
