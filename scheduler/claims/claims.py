@@ -90,7 +90,7 @@ class Claims:
         if claim is None:
             return
         name = (pod.metadata.namespace, claim)
-        if self._claim_of.get(pod.uid, name) != name:
+        if self._claim_of.get(pod.uid) != name:
             self.drop_pod(pod.uid)
         self._claim_of[pod.uid] = name
         user = self._users[name].get(pod.uid)

@@ -72,7 +72,7 @@ class ClaimUsers:
     @property
     def phase(self) -> Phase:
         """The least advanced phase of the pods; Pending without pods."""
-        return next((phase for phase in ORDER if self._counts[phase]), "Pending")
+        return _least_advanced(self._counts)
 
     def phase_after(self, uid: str, user: ClaimUser | None) -> Phase:
         """Return what `phase` would be after `set`."""
@@ -81,7 +81,7 @@ class ClaimUsers:
             counts[old.phase] -= 1
         if user is not None:
             counts[user.phase] += 1
-        return next((phase for phase in ORDER if counts[phase]), "Pending")
+        return _least_advanced(counts)
 
     def set(self, uid: str, user: ClaimUser | None) -> None:
         """Set the state of a pod; None removes it."""
@@ -91,3 +91,7 @@ class ClaimUsers:
         if user is not None:
             self._users[uid] = user
             self._counts[user.phase] += 1
+
+
+def _least_advanced(counts: Counter[Phase]) -> Phase:
+    return next((phase for phase in ORDER if counts[phase]), "Pending")

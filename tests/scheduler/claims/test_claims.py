@@ -105,3 +105,10 @@ def test_a_claim_that_appears_after_its_pods_has_their_phase() -> None:
     made.drop_claim(MINE)
     assert made.claims.phases() == {}
     assert made.claims.find("default", "c") is None
+
+
+def test_a_claim_that_was_never_seen_may_be_deleted() -> None:
+    """It came and went while nothing was watched."""
+    claims = Claims()
+    claims.drop(MINE)
+    assert list(claims) == []

@@ -17,6 +17,7 @@ from allocation.allocation import Allocation, CardShare, ClaimMark
 from allocation.names import ALLOCATION, CLAIM
 from allocation.wire.record import encode
 from cluster.errors import ApiError, ClusterError, ConflictError, NotFoundError, TooManyRequestsError, UnreachableError
+from cluster.resource import GPU_CLAIMS
 from scheduler.claims import writer
 from scheduler.claims.claims import Claims
 from scheduler.claims.writer import StatusWriter
@@ -43,8 +44,9 @@ class Server:
         self.is_open = asyncio.Event()
         self.is_open.set()
 
-    async def request(self, _method: str, _path: str, *, body: dict[str, Any], **_: object) -> bytes:
+    async def request(self, method: str, path: str, *, body: dict[str, Any], **_: object) -> bytes:
         """Store a status."""
+        assert (method, path) == ("PATCH", GPU_CLAIMS.path(namespace="default", name="c", subresource="status"))
         await self.is_open.wait()
         if self.errors:
             raise self.errors.pop(0)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cluster.pod_group import PodGroup
+from cluster.pod_group import KubernetesPodGroup, PodGroup
 from scheduler.gangs.gang import Gang, GangKey, GroupSpec
 from scheduler.gangs.gangs import Gangs
 from scheduler.gangs.pod_groups import PodGroups
@@ -207,3 +207,37 @@ def test_two_pod_groups_of_one_name_say_the_largest_of_each() -> None:
     gang = gangs.get(KEY)
     assert gang is not None
     assert (gang.group, gang.block) == (GroupSpec(3, 60.0, "rack", "all"), "rack")
+
+
+def test_a_pod_is_in_the_gang_of_its_last_known_state() -> None:
+    """Whatever an older state of it says, and also when it has finished under another label."""
+    gangs = Gangs()
+    before = member("m0", "a", size=2)
+    gangs.set_waiting(before)
+    gangs.add(member("m0", "b", size=2), "n1")
+    assert gangs.nodes_of(before) == {"n1": 1}
+    assert gangs.waits_for_others(before)
+    assert [gang.key.name for gang in gangs] == ["b"]
+    gangs.remove("uid-m0")
+    gangs.set_finished(member("m0", "c", size=2, phase="Succeeded", node="n1"))
+    assert [(gang.key.name, gang.placed) for gang in gangs] == [("c", 1)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"schedulingPolicy": {"gang": {"minCount": 3}}}, GroupSpec(3)),
+        ({"schedulingPolicy": {"basic": {}}}, GroupSpec(1)),
+        (
+            {"schedulingConstraints": {"topology": [{"key": "rack"}]}, "parentCompositePodGroupName": "all"},
+            GroupSpec(1, block="rack", parent="all"),
+        ),
+    ],
+)
+def test_a_pod_group_of_kubernetes_says_size_block_and_parent(spec: dict[str, object], expected: GroupSpec) -> None:
+    """It has no timeout."""
+    gangs = Gangs()
+    groups = PodGroups(gangs, reads=True, has_queue=True, on_change=lambda _: None)
+    metadata = {"name": "train", "namespace": "default", "uid": "uid"}
+    groups.set(msgspec.convert({"metadata": metadata, "spec": spec}, KubernetesPodGroup))
+    assert groups.get(KEY) == expected

@@ -18,7 +18,7 @@ from allocation.steps import finish
 from cluster.lease import Lease, LeaseMeta
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.fenced_api import with_token
-from scheduler.leases.device_lease import DeviceLease, LeasedPod, planned
+from scheduler.leases.device_lease import DeviceLease, LeasedPod, epoch, planned
 from scheduler.metrics.cards import Cards
 from scheduler.state.comparison import differences
 from tests.scheduler.support.builders import node, pod, state, status
@@ -223,3 +223,9 @@ def test_a_card_is_closed_exactly_while_its_lease_is_unwanted(events: list[tuple
         assert {each.name for each in made.device_leases.unwanted()} == {f"gpu-n1-{card}" for card in unwanted}
         closed = {card for card in range(2) if made.ledger.reservation(f"{LEASE_PREFIX}gpu-n1-{card}") is not None}
         assert closed == unwanted
+
+
+@pytest.mark.parametrize(("token", "expected"), [("12/scheduler-a", 12), ("", 0), ("scheduler/1", 0), ("-1/a", 0)])
+def test_a_lease_without_the_token_of_a_leader_is_older_than_all(token: str, expected: int) -> None:
+    """Any leader may replace it if its pod is gone."""
+    assert epoch(token) == expected

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.queue.entry import Entry, Rejected
+from scheduler.queue.entry import Entry, QueuePosition, Rejected
 from scheduler.queue.queueing_hints import ANY_EVENT, ClusterEvent
 from scheduler.queue.scheduling_queue import SchedulingQueue
 from tests.scheduler.support.builders import Clock, pod
@@ -389,3 +389,27 @@ async def test_a_gated_pod_may_be_deleted() -> None:
     assert await is_idle(queue)
     queue.add(pod("gated"))
     assert await next_name(queue) == "gated"
+
+
+async def test_the_position_of_a_pod_says_what_it_waits_for() -> None:
+    """For how long, after how many attempts, and until when it pauses; a held pod waits like an unschedulable one."""
+    clock = Clock()
+    queue = make(clock)
+    for name in ("active", "rejected", "held", "failed"):
+        queue.add(pod(name))
+    entries = {entry.pod.metadata.name: entry for entry in [await popped(queue) for _ in range(4)]}
+    queue.reactivate(entries["active"])
+    queue.add_unschedulable(entries["rejected"], Rejected("no card", frozenset({"CardInsufficientMemory"})))
+    queue.add_unschedulable(entries["held"], Rejected("a field", frozenset({"PodHeld"}), is_held=True))
+    queue.requeue("uid-failed")
+    clock.now += 0.25
+    shown = {name: queue.position(f"uid-{name}") for name in entries}
+    assert shown == {
+        "active": QueuePosition("active", 0, 0.25, 0.0, ()),
+        "rejected": QueuePosition("unschedulable", 1, 0.25, 0.0, ("pod_removed", "cards_changed")),
+        "held": QueuePosition("unschedulable", 1, 0.25, 0.0, ()),
+        "failed": QueuePosition("backoff", 1, 0.25, 0.75, ()),
+    }
+    assert queue.position("uid-unknown") is None
+    queue.add(pod("first", priority=10))
+    assert [entry.pod.metadata.name for entry in queue.in_order()] == ["first", *entries]
