@@ -224,7 +224,7 @@ class NodeLocks:
         named = Node(metadata=NodeMeta(name=node))
         now = await conditional_patch.patch(self._fenced, NODES, named, change, read_first=True)
         self.set_node(now)
-        return now.metadata.annotations.get(HAMI_LOCK, "") == text
+        return now.metadata.annotations.get(HAMI_LOCK) == text
 
     def _wake(self) -> None:
         self._changed.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,9 @@ MARKS: Final = " and ".join(
 UNABLE: Final = ("--ignore=tests/cli/test_base_installation.py",)
 """Tests that cannot run mutants: those of an installation without packages for development, so without mutmut."""
 _STOP_S: Final = 60
+_PATIENCE_S: Final = 30
+"""How long tests wait for what must happen (tests/support/patience.py): many mutants keep it from happening at all. A
+machine that is too slow for this is noticed when the tests run without a mutant."""
 _SETTINGS: Final = "pyproject.toml"
 _CALLS: Final = "tests_by_mangled_function_name"
 _GENERATE: Final = "from mutmut.__main__ import *; copy_src_dir(); copy_also_copy_files(); setup_source_paths()"
@@ -113,7 +117,8 @@ def run(folder: Path, *, processes: int, seconds: float | None = None) -> bool:
     Raises:
         RuntimeError: mutmut failed before it tried any; its output has been printed.
     """
-    with subprocess.Popen([sys.executable, "-c", f"{_RUN}; _run((), {processes})"], cwd=folder) as process:
+    command = [sys.executable, "-c", f"{_RUN}; _run((), {processes})"]
+    with subprocess.Popen(command, cwd=folder, env=_environment()) as process:
         try:
             process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -126,7 +131,11 @@ def run(folder: Path, *, processes: int, seconds: float | None = None) -> bool:
 
 
 def _call(folder: Path, script: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-c", script], cwd=folder, check=False)
+    return subprocess.run([sys.executable, "-c", script], cwd=folder, env=_environment(), check=False)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "TEST_PATIENCE_SECONDS": f"{_PATIENCE_S}"}
 
 
 def _statistics(folder: Path) -> Path:

@@ -4,8 +4,9 @@ The machines that run the suite differ by a factor of three, and four processes 
 that measures how long something takes has limits of its own.
 """
 
+import os
 from typing import Final
 
-PATIENCE_S: Final = 180.0
+PATIENCE_S: Final = float(os.environ.get("TEST_PATIENCE_SECONDS", "180"))
 KUBECTL_PATIENCE: Final = f"--timeout={PATIENCE_S:g}s"
 """The same for `kubectl wait`, `rollout` and `delete`."""
