@@ -15,7 +15,7 @@ from allocation.placement import placement
 from allocation.placement.node_cards import NodeCards
 from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import Rejection
-from allocation.quota import Headroom, minimum_request
+from allocation.quota import UNLIMITED, Headroom, minimum_request
 from allocation.steps import Steps, finish
 from allocation.victims import Candidate, Cost, Limits
 from scheduler.cycle import lifts
@@ -273,39 +273,49 @@ class NodeTrial:
         self._rejected_nodes = rejected_nodes
         self._absent = frozenset(absent)
         self._ledger = ledger_copy.of_node(state.ledger, node, without=self._absent)
-        self._pods = frozenset(each.uid for each in self._ledger.reservations(node))
+        self._held = {each.uid: self._ledger.cards_of(each) for each in self._ledger.reservations(node)}
+        self._fitting = self._fitting_cards(UNLIMITED)
+        """By container, as long as no other pods are gone."""
         self._placed: dict[tuple[frozenset[str], Headroom], tuple[Charge, ...] | None] = {}
 
     def place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
         """Return what the pod takes of each card once the pods `gone` are gone as well; None if it does not fit."""
-        key = gone & self._pods, headroom
+        key = gone.intersection(self._held), headroom
         if key not in self._placed:
             self._placed[key] = self._place(*key)
         return self._placed[key]
 
     def _place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
-        if self._node in self._rejected_nodes:
+        if self._node in self._rejected_nodes or not self._may_have_cards(gone):
             return None
         request = self._requirements.request
         self._ledger.leave_out(gone)
         # Most often there are too few cards, and that costs least to find.
-        if not self._has_cards(headroom) or not self._is_admitted(gone):
+        if not self._are_enough(self._fitting_cards(headroom)) or not self._is_admitted(gone):
             return None
         query = PlacementQuery(request, self._requirements.constraints, headroom)
         placed = placement.place_on(self._ledger, query, self._node)
         return None if isinstance(placed, Rejection) else charges(placed, request)
 
-    def _has_cards(self, headroom: Headroom) -> bool:
-        """Whether each container would find enough cards if it were alone; no reasons are found."""
-        row, constraints = self._ledger.row(self._node), self._requirements.constraints
+    def _may_have_cards(self, gone: frozenset[str]) -> bool:
+        """Whether enough cards fit already, or are held by the pods `gone`: others do not change when these go."""
+        if self._ledger.rules.most_pods is not None:
+            return True  # a node that is full accepts no pod on any of its cards
+        freed = frozenset[int]().union(*(self._held[uid] for uid in gone))
+        return self._are_enough([freed.union(each) for each in self._fitting])
+
+    def _are_enough(self, cards: Sequence[Collection[int]]) -> bool:
+        """Whether these are enough cards for each container, if it were alone."""
+        containers = self._requirements.request.gpu_containers
+        return all(len(its) >= each.count for its, each in zip(cards, containers, strict=True))
+
+    def _fitting_cards(self, headroom: Headroom) -> list[Sequence[int]]:
+        """Return the positions of the cards on which each container would fit if it were alone."""
+        request, row = self._requirements.request, self._ledger.row(self._node)
         if row is None:
-            return False
-        request = self._requirements.request
-        cards, containers = (
-            NodeCards(self._ledger, row, constraints, request.isolation),
-            request.gpu_containers,
-        )
-        return all(len(cards.fitting(each, headroom, limit=each.count)) == each.count for each in containers)
+            return [()] * len(request.gpu_containers)
+        cards = NodeCards(self._ledger, row, self._requirements.constraints, request.isolation)
+        return [cards.fitting(each, headroom) for each in request.gpu_containers]
 
     def _is_admitted(self, gone: frozenset[str]) -> bool:
         """Whether the node takes the pod in every other respect; in extender mode kube-scheduler evaluates that."""
