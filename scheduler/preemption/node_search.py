@@ -273,14 +273,21 @@ class NodeTrial:
         self._rejected_nodes = rejected_nodes
         self._absent = frozenset(absent)
         self._ledger = ledger_copy.of_node(state.ledger, node, without=self._absent)
-        self._held = {each.uid: self._ledger.cards_of(each) for each in self._ledger.reservations(node)}
-        self._fitting = self._fitting_cards(UNLIMITED)
-        """By container, as long as no other pods are gone."""
+        self._pods = frozenset(each.uid for each in self._ledger.reservations(node))
+        self._held: dict[str, frozenset[int]] = {}
+        """The positions of the cards of each pod."""
+        self._fitting: list[Sequence[int]] = []
+        """Those that fit each container while no other pods are gone. Empty for a pod that needs one card only, which
+        any pod that goes may free."""
+        cards, containers = self._cards(), requirements.request.gpu_containers
+        if cards is not None and any(each.count > 1 for each in containers):
+            self._held = {each.uid: self._ledger.cards_of(each) for each in self._ledger.reservations(node)}
+            self._fitting = [cards.fitting(each, UNLIMITED) for each in containers]
         self._placed: dict[tuple[frozenset[str], Headroom], tuple[Charge, ...] | None] = {}
 
     def place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
         """Return what the pod takes of each card once the pods `gone` are gone as well; None if it does not fit."""
-        key = gone.intersection(self._held), headroom
+        key = gone.intersection(self._pods), headroom
         if key not in self._placed:
             self._placed[key] = self._place(*key)
         return self._placed[key]
@@ -291,7 +298,7 @@ class NodeTrial:
         request = self._requirements.request
         self._ledger.leave_out(gone)
         # Most often there are too few cards, and that costs least to find.
-        if not self._are_enough(self._fitting_cards(headroom)) or not self._is_admitted(gone):
+        if not self._has_cards(headroom) or not self._is_admitted(gone):
             return None
         query = PlacementQuery(request, self._requirements.constraints, headroom)
         placed = placement.place_on(self._ledger, query, self._node)
@@ -299,23 +306,25 @@ class NodeTrial:
 
     def _may_have_cards(self, gone: frozenset[str]) -> bool:
         """Whether enough cards fit already, or are held by the pods `gone`: others do not change when these go."""
-        if self._ledger.rules.most_pods is not None:
-            return True  # a node that is full accepts no pod on any of its cards
+        if not self._fitting or self._ledger.rules.most_pods is not None:
+            return True  # of a full node, any pod that goes makes all cards fit
         freed = frozenset[int]().union(*(self._held[uid] for uid in gone))
-        return self._are_enough([freed.union(each) for each in self._fitting])
+        pairs = zip(self._fitting, self._requirements.request.gpu_containers, strict=True)
+        return all(len(freed.union(fitting)) >= container.count for fitting, container in pairs)
 
-    def _are_enough(self, cards: Sequence[Collection[int]]) -> bool:
-        """Whether these are enough cards for each container, if it were alone."""
-        containers = self._requirements.request.gpu_containers
-        return all(len(its) >= each.count for its, each in zip(cards, containers, strict=True))
+    def _has_cards(self, headroom: Headroom) -> bool:
+        """Whether each container would find enough cards if it were alone; no reasons are found."""
+        cards, containers = self._cards(), self._requirements.request.gpu_containers
+        return cards is not None and all(
+            len(cards.fitting(each, headroom, limit=each.count)) == each.count for each in containers
+        )
 
-    def _fitting_cards(self, headroom: Headroom) -> list[Sequence[int]]:
-        """Return the positions of the cards on which each container would fit if it were alone."""
-        request, row = self._requirements.request, self._ledger.row(self._node)
+    def _cards(self) -> NodeCards | None:
+        """Return the cards of the node as they are now; None without an inventory."""
+        row, request = self._ledger.row(self._node), self._requirements.request
         if row is None:
-            return [()] * len(request.gpu_containers)
-        cards = NodeCards(self._ledger, row, self._requirements.constraints, request.isolation)
-        return [cards.fitting(each, headroom) for each in request.gpu_containers]
+            return None
+        return NodeCards(self._ledger, row, self._requirements.constraints, request.isolation)
 
     def _is_admitted(self, gone: frozenset[str]) -> bool:
         """Whether the node takes the pod in every other respect; in extender mode kube-scheduler evaluates that."""
