@@ -51,18 +51,21 @@ def up(layout: Layout) -> None:
     install(layout)
 
 
-def start(layout: Layout) -> None:
+def start(layout: Layout, built: build.Built | None = None) -> None:
     """Start a cluster with one real node on which the chart can be installed, with the image of this working tree.
+
+    Args:
+        layout: the lab.
+        built: the image; without it, it is built.
 
     Raises:
         LabError: a step failed.
     """
     cluster.start(layout, with_real_node=True)
-    with step("image") as outcome:
-        with tempfile.TemporaryDirectory() as folder:
-            built = build.build(Path(folder) / "image.tar")
-        load.load(layout)
-        outcome.append(f"{build.name()}, {built.digest}")
+    with step("image") as outcome, tempfile.TemporaryDirectory() as folder:
+        image = built or build.build(Path(folder) / "image.tar")
+        load.load(layout, image.archive)
+        outcome.append(f"{build.name()}, {image.digest}")
     _prepare(layout)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,9 @@ FILLERS = frozenset(
 )
 
 
-def texts() -> list[Path]:
-    """Return the tracked files that people read."""
+@cache
+def texts() -> dict[Path, str]:
+    """Return the content of the tracked files that people read."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -62,7 +64,8 @@ def texts() -> list[Path]:
     ).stdout.split("\n")
     named = [name for name in listed if name.endswith(SUFFIXES) or Path(name).name == "Makefile"]
     read = [ROOT / name for name in named if not name.startswith(GENERATED) and (ROOT / name).exists()]
-    return [path for path in read if path != Path(__file__)]  # which lists the patterns
+    # This file lists the patterns.
+    return {path: path.read_text(encoding="utf-8") for path in read if path != Path(__file__)}
 
 
 def stems(text: str) -> set[str]:
@@ -82,8 +85,9 @@ def test_texts_keep_the_language_rules(rule: str) -> None:
     pattern = re.compile(PATTERNS[rule])
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in texts()
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for path, text in texts().items()
+        if pattern.search(text)
+        for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line) and not any(part in line for part in ALLOWED.get(str(path.relative_to(ROOT)), ()))
     ]
     assert found == []
@@ -93,9 +97,9 @@ def test_docstrings_say_more_than_the_name() -> None:
     """`def card(): \"\"\"Return a card.\"\"\"` is listed with its place."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.name}: {docstring}"
-        for path in texts()
+        for path, text in texts().items()
         if path.suffix == ".py"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and (docstring := ast.get_docstring(node))
         and repeats(docstring, node.name)

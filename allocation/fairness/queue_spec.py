@@ -1,7 +1,8 @@
 """`spec` of a GpuQueue, and which pods belong to it (docs/queues.md)."""
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, Self
+from functools import lru_cache
+from typing import Final, Literal
 
 import msgspec
 
@@ -74,7 +75,7 @@ FindQueue = Callable[[str], QueueSpec | None]
 """Returns the spec of the GpuQueue with a name, or None if it does not exist."""
 
 
-class QueueKey(msgspec.Struct, frozen=True, order=True):
+class QueueKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """Which queue a pod belongs to, and pays for its share.
 
     Attributes:
@@ -94,15 +95,21 @@ class QueueKey(msgspec.Struct, frozen=True, order=True):
         """The queue as messages name it."""
         return f"GpuQueue {self.name}" if self.name else f"namespace {self.namespace}"
 
-    @classmethod
-    def of_annotation(cls, text: str) -> Self:
+    @staticmethod
+    def of_annotation(text: str) -> "QueueKey":
         """Read what `str` returns."""
         if text.startswith(_OF_NAMESPACE):
-            return cls(namespace=text.removeprefix(_OF_NAMESPACE))
-        return cls(name=text)
+            return _key("", text.removeprefix(_OF_NAMESPACE))
+        return _key(text, "")
 
-    @classmethod
-    def of_labels(cls, labels: Mapping[str, str], *, namespace: str, namespace_labels: Mapping[str, str]) -> Self:
+    @staticmethod
+    def of_labels(labels: Mapping[str, str], *, namespace: str, namespace_labels: Mapping[str, str]) -> "QueueKey":
         """Return the queue that a pod names by its labels, or else its namespace does, or else the namespace's own."""
         name = labels.get(names.QUEUE) or namespace_labels.get(names.QUEUE)
-        return cls(name=name) if name else cls(namespace=namespace)
+        return _key(name, "") if name else _key("", namespace)
+
+
+@lru_cache(maxsize=4096)
+def _key(name: str, namespace: str) -> QueueKey:
+    """Return a key, the same one for all pods of a queue: it is looked up several times for each pod."""
+    return QueueKey(name, namespace)

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from allocation.allocation import Charge
 from allocation.errors import AllocationError
 from allocation.interned import Interned
 from allocation.inventory import Card, NodeInventory, Platform
@@ -73,6 +74,15 @@ class NodeFacts(msgspec.Struct, frozen=True):
     bits: list[int]
     capacity: Amounts
     mean_mib: int
+
+    def of_card(self, card: int) -> Amounts:
+        """Return the capacity of a card."""
+        memory, cores, slots, tflops = self.total
+        return memory[card], cores[card], slots[card], tflops[card]
+
+    def charged(self, charge: Charge, card: int) -> Amounts:
+        """Return what a charge is of a card: compute that is not requested in TFLOPs is a part of those of the card."""
+        return charge.memory_mib, charge.cores, charge.slots, charge.tflops or self.rates[card] * charge.cores
 
 
 class CardTable:

@@ -200,6 +200,11 @@ class Ledger(SharingTable):
         """Iterate over what pods hold, on `node` or on all nodes."""
         yield from (self._reservations if node is None else self._by_node.get(node, {})).values()
 
+    def cards_of(self, reservation: Reservation) -> frozenset[int]:
+        """Return the positions of the cards of its node of which a reservation takes something."""
+        row = self._rows.get(reservation.node)
+        return frozenset(card for card, _ in self._taken(row, reservation)) if row is not None else frozenset()
+
     def snapshot(self) -> dict[str, Reservation]:
         """Return all reservations of this moment, by UID; later changes do not touch them."""
         return self._reservations.copy()
@@ -312,9 +317,8 @@ class Ledger(SharingTable):
             self._remove(reservation)
 
     def charged(self, charge: Charge, row: int, card: int) -> Amounts:
-        """Return what a charge is of a card: compute that is not requested in TFLOPs is a part of those of the card."""
-        tflops = charge.tflops or self.facts(row).rates[card] * charge.cores
-        return charge.memory_mib, charge.cores, charge.slots, tflops
+        """Return what a charge is of a card of a row (`NodeFacts.charged`)."""
+        return self.facts(row).charged(charge, card)
 
     def tflops(self, charges: Iterable[Charge]) -> int:
         """Return the thousandths of TFLOPs of these charges; none of a card that is not known."""
@@ -377,17 +381,18 @@ class Ledger(SharingTable):
 
     def _taken(self, row: int, reservation: Reservation) -> Iterator[tuple[int, Amounts]]:
         """Yield the cards of a row of which a reservation takes something, and what it takes."""
-        is_mig = reservation.node in self._mig_nodes
+        is_mig, facts = reservation.node in self._mig_nodes, self.facts(row)
         for charge in reservation.charges:
             for uuid in (charge.uuid, charge.parent) if charge.parent else (charge.uuid,):
                 position = self._positions.get(uuid)
                 if position is not None and position[0] == row:
-                    yield position[1], self._whole(*position) if charge.whole else self.charged(charge, *position)
+                    card = position[1]
+                    yield card, facts.of_card(card) if charge.whole else facts.charged(charge, card)
             if is_mig and not charge.parent:
                 # A pod under which a card was put into MIG mode may see any of its instances.
                 for instance_row, card in self.instances(charge.uuid):
                     if instance_row == row:
-                        yield card, self._whole(row, card)
+                        yield card, facts.of_card(card)
 
     def _isolations(self, row: int, reservation: Reservation) -> Iterator[tuple[int, str]]:
         """Yield the cards of a row which a pod holds, or which are held for it, with its isolation."""
@@ -395,7 +400,3 @@ class Ledger(SharingTable):
             position = self._positions.get(charge.uuid)
             if position is not None and position[0] == row:
                 yield position[1], charge.isolation
-
-    def _whole(self, row: int, card: int) -> Amounts:
-        memory, cores, slots, tflops = self.facts(row).total
-        return memory[card], cores[card], slots[card], tflops[card]

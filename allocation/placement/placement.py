@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from allocation.allocation import Allocation, CardShare, Charge, charges
 from allocation.constraints import Constraints
-from allocation.inventory import NodeInventory
+from allocation.inventory import Card, NodeInventory
 from allocation.ledger.card_table import Flags
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
@@ -241,12 +241,11 @@ def _shares(
 ) -> tuple[CardShare, ...]:
     """Return what a container gets of the cards at `positions`."""
     if requests is None:
-        return tuple(_share(inventory, position, container) for position in positions)
+        return tuple([_share(inventory.cards[position], container) for position in positions])
     return tuple(_bound_share(inventory, position, container, requests) for position in positions)
 
 
-def _share(inventory: NodeInventory, position: int, request: ContainerRequest) -> CardShare:
-    card = inventory.cards[position]
+def _share(card: Card, request: ContainerRequest) -> CardShare:
     if card.instance is not None:
         return CardShare(card.uuid, card.index, card.memory_mib, card.cores, card.parent)
     share = CardShare(card.uuid, card.index, request.memory_on(card.memory_mib), request.cores_on(card.tflops))
@@ -268,7 +267,7 @@ def _bound_share(
     inventory: NodeInventory, position: int, container: ContainerRequest, requests: CardRequests
 ) -> CardShare:
     request = requests.on_card(container, position)
-    share = _share(inventory, position, request)
+    share = _share(inventory.cards[position], request)
     # Of a container that has whole cards by its claim, the mark of the claim tells; an instance is always whole.
     is_whole = request.whole and not container.whole and not share.parent
     return msgspec.structs.replace(share, whole=True) if is_whole else share

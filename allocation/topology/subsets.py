@@ -16,6 +16,7 @@ from allocation.topology.ranking import Numbers, Property, Sets
 MOST_CARDS: Final = 16
 """Layouts with more cards have no tables: 2¹⁶ masks are 128 KiB in each."""
 
+_COMMON: Final[tuple[Property, ...]] = ("bandwidth", "tier", "islands", "span")
 _LOW_CARDS: Final = 8
 """Masks are split into rows and columns of at most 2⁸, so that few operations on long arrays do for all."""
 
@@ -25,6 +26,11 @@ class Subsets:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
+
+    def prepare(self) -> None:
+        """Compute the properties that most demands need."""
+        for name in _COMMON:
+            getattr(self, name)
 
     @cached_property
     def bandwidth(self) -> Numbers:

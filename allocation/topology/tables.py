@@ -36,8 +36,14 @@ class TopologyTables:
         self._demands: dict[tuple[int, TopologyDemand], TopologyDemand] = {}
 
     def acquire(self, layout: Layout) -> int:
-        """Return the number of a layout, its position in `layouts`; it is valid until it is released."""
-        return self._interned.acquire(layout)
+        """Return the number of a layout, its position in `layouts`; it is valid until it is released.
+
+        What most demands need of the first layouts is computed here, and not in the decision about the first claim.
+        """
+        number = self._interned.acquire(layout)
+        if number not in self._subsets and len(self._subsets) < _SUBSETS and len(layout) <= MOST_CARDS:
+            self._subsets_of(number).prepare()
+        return number
 
     def release(self, number: int) -> None:
         """Give back the number of a layout that a node does not have any more."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 from lab import base_port
@@ -32,7 +33,9 @@ def main(argv: list[str] | None = None) -> int:
                 size = built.compressed_bytes / MIB
                 print(f"{build.name()}\n{built.digest}\n{size:.1f} MiB compressed, in {built.archive}")
             case "load":
-                load.load(base_port.find(arguments.root.resolve(), asked=None))
+                with tempfile.TemporaryDirectory() as folder:
+                    archive = build.export(Path(folder) / "image.tar").archive
+                    load.load(base_port.find(arguments.root.resolve(), asked=None), archive)
                 print(f"{build.name()} is in the lab's containerd")
             case _:
                 print(f"pushed {build.push(arguments.registry)}")

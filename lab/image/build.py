@@ -108,6 +108,11 @@ def export(archive: Path) -> Built:
     archive.parent.mkdir(parents=True, exist_ok=True)
     archive.unlink(missing_ok=True)
     _buildah("push", "--quiet", name(), f"oci-archive:{archive}:{name()}")
+    return read(archive)
+
+
+def read(archive: Path) -> Built:
+    """Return what an OCI archive with one image says of itself."""
     with tarfile.open(archive) as tar:
         digest = str(read_json(tar, "index.json")["manifests"][0]["digest"])
         manifest = read_json(tar, f"blobs/{digest.replace(':', '/')}")

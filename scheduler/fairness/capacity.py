@@ -32,12 +32,12 @@ class Capacity:
 
     def total(self) -> Amounts:
         """Return the sums."""
-        for node in self._changed:
+        while self._changed:
+            node = self._changed.pop()
             old, new = self._nodes.pop(node, NOTHING), self._of_node(node)
             if new != NOTHING:
                 self._nodes[node] = new
             self._total = subtracted(added(self._total, new), old)
-        self._changed.clear()
         return self._total
 
     def cards(self) -> int:

@@ -12,7 +12,7 @@ from allocation import names, quota
 from allocation.fairness import desired, shares
 from allocation.fairness.desired import Demand
 from allocation.fairness.queue_spec import QueueKey
-from allocation.fairness.shares import Amounts, Share, added, dominant
+from allocation.fairness.shares import NOTHING, Amounts, Share, added, dominant
 from allocation.ledger.ledger import Ledger
 from allocation.quota import UNLIMITED, Headroom
 from allocation.reasons import PodReason
@@ -211,7 +211,8 @@ class FairShare:
         return dominant(self._charged(key), self.capacity.total())
 
     def _charged(self, key: QueueKey) -> Amounts:
-        return added(self.use.of(key).amounts, self.held.of(key).amounts)
+        used, held = self.use.amounts_of(key), self.held.amounts_of(key)
+        return used if held is NOTHING else added(used, held)
 
     def is_strict(self, key: QueueKey) -> bool:
         """Whether the younger pods of a queue wait behind the first one."""

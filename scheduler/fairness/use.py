@@ -107,6 +107,11 @@ class UseByOwner(Generic[Owner]):
         use = self._uses.get(owner) or Use()
         return self._less(use, owner, without) if without else use
 
+    def amounts_of(self, owner: Owner) -> Amounts:
+        """Return what the pods of an owner hold by dimension."""
+        use = self._uses.get(owner)
+        return use.amounts if use is not None else NOTHING
+
     def _less(self, use: Use, owner: Owner, uids: Iterable[str]) -> Use:
         left = msgspec.structs.replace(use)
         for uid in uids:

@@ -92,8 +92,8 @@ class Gangs:
 
     def has(self, pod: Pod, uid: str) -> bool:
         """Whether a pod belongs to the same gang as a pod with a node."""
-        gang = self._of(pod)
-        return gang is not None and uid in gang.nodes
+        gang = self.of(uid)
+        return gang is not None and uid in gang.nodes and self._of(pod) is gang
 
     def waits_for_others(self, pod: Pod) -> bool:
         """Whether a pod gets a node only together with others of its gang."""

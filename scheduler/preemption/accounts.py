@@ -1,6 +1,7 @@
 """The accounts of a pod that waits: its namespace and its queue. Only their own pods can make room in their quotas."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -8,18 +9,25 @@ import msgspec
 from allocation import victims
 from allocation.quota import UNLIMITED, Burst, Headroom
 from allocation.steps import Steps
-from allocation.victims import Cost
+from allocation.victims import MOST_PRIORITY, Cost, Level
 from scheduler.fairness.use import Use
 from scheduler.objects import Pod
 from scheduler.preemption.eligibility import Eligibility, EligiblePod, EligibleUnit, started
 from scheduler.preemption.releasable import LEAVING
 from scheduler.state.cluster_state import ClusterState
 
+_READ: Final = 1024
+"""The pods that are read in one step."""
 _STEP: Final = 64
+"""The pods that are compared in one step."""
 _DIMENSIONS: Final = 5
 """Pods, MiB, cores, TFLOPs and cards."""
 _MOST: Final = 256
 """The most units that are considered, wherever they run: the cheapest."""
+_HIGHEST: Final[Level] = (True, True, MOST_PRIORITY)
+
+Units = dict[str, tuple[Cost, EligibleUnit]]
+"""Pods that are preempted together, with their cost, by the UID of the first of them."""
 
 
 class OwnPods(msgspec.Struct, frozen=True):
@@ -73,26 +81,40 @@ class Accounts:
         """Return the running pods that are charged to the accounts; none if no quota limits these."""
         if self.headroom() == UNLIMITED:
             return OwnPods()
-        leaving, found = set[str](), dict[str, tuple[Cost, EligibleUnit]]()
-        highest, youngest = self._pod.spec.priority - 1, ""
+        ending, by_priority = list[Pod](), defaultdict[int, list[Pod]](list)
         for position, each in enumerate(tuple(self._state.running.values())):
-            if position % _STEP == _STEP - 1:
+            if position % _READ == _READ - 1:
                 yield
-            is_ending, priority = each.metadata.deletion_timestamp, each.spec.priority
-            if priority >= highest and not is_ending and (priority > highest or started(each) <= youngest):
-                continue  # there are enough that are cheaper
-            if each.metadata.namespace != self._namespace and self._eligibility.account(each) != self._key:
-                continue
-            if is_ending and self._eligibility.level(each.uid) == LEAVING:
-                leaving.add(each.uid)
-            elif unit := self._eligibility.unit(each.uid, self._pod):
-                found[unit[0].pod.uid] = victims.cost(each.candidate for each in unit), unit
-            if len(found) >= 2 * _MOST:
-                found = _cheapest(found)
-                *_, (_, dearest) = found.values()
-                highest = max(each.pod.spec.priority for each in dearest)
-                youngest = started(dearest[0].pod) if len(dearest) == 1 else ""
-        return OwnPods(frozenset(leaving), tuple(unit for _, unit in _cheapest(found).values()))
+            if each.metadata.deletion_timestamp:
+                ending.append(each)
+            elif each.spec.priority < self._pod.spec.priority:
+                by_priority[each.spec.priority].append(each)
+        leaving = (each.uid for each in ending if self._eligibility.level(each.uid) == LEAVING and self._is_own(each))
+        units = yield from self._cheapest_units(by_priority)
+        return OwnPods(frozenset(leaving), units)
+
+    def _is_own(self, pod: Pod) -> bool:
+        return pod.metadata.namespace == self._namespace or self._eligibility.account(pod) == self._key
+
+    def _cheapest_units(self, by_priority: Mapping[int, Iterable[Pod]]) -> Steps[tuple[EligibleUnit, ...]]:
+        """Return the cheapest units of own pods that may be preempted, the cheapest first."""
+        found: Units = {}
+        for priority in sorted(by_priority):
+            found = _cheapest(found)
+            level, since = _dearest(found, priority)
+            if level < (False, False, priority):
+                break
+            for position, each in enumerate(by_priority[priority]):
+                if position % _STEP == _STEP - 1:
+                    yield
+                if (since and started(each) <= since) or not self._is_own(each):
+                    continue  # there are enough that are cheaper
+                if unit := self._eligibility.unit(each.uid, self._pod):
+                    found[unit[0].pod.uid] = victims.cost(each.candidate for each in unit), unit
+                if len(found) >= 2 * _MOST:
+                    found = _cheapest(found)
+                    _, since = _dearest(found, priority)
+        return tuple(unit for _, unit in _cheapest(found).values())
 
     def _given_back(self, each: EligiblePod) -> Sequence[int]:
         """Return the amounts that a pod gives back to the namespace, followed by those that it gives to the queue.
@@ -120,6 +142,19 @@ def _with(headroom: Headroom, memory_mib: int, cores: int, tflops: int, cards: i
     return headroom.less(memory_mib=-memory_mib, cores=-cores, tflops=-tflops, cards=-cards)
 
 
-def _cheapest(units: dict[str, tuple[Cost, EligibleUnit]]) -> dict[str, tuple[Cost, EligibleUnit]]:
+def _dearest(cheapest: Units, priority: int) -> tuple[Level, str]:
+    """Return the level of the dearest of enough units, and since when it has run if it is a pod of a priority.
+
+    No older pod of that priority is cheaper. The timestamp is empty if younger and older ones may be, and with fewer
+    units the level is above all others.
+    """
+    if len(cheapest) < _MOST:
+        return _HIGHEST, ""
+    *_, ((level, _, _), unit) = cheapest.values()
+    is_single = len(unit) == 1 and level == (False, False, priority)
+    return level, started(unit[0].pod) if is_single else ""
+
+
+def _cheapest(units: Units) -> Units:
     """Return those of some units with their costs that are considered, the cheapest first."""
     return {uid: units[uid] for uid in sorted(units, key=lambda uid: units[uid][0])[:_MOST]}

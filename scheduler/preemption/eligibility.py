@@ -1,7 +1,7 @@
 """Which pods may preempt others, and which pods they may preempt."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 import msgspec
@@ -160,7 +160,7 @@ class Eligibility:
         return reach == "Cluster" or (reach == "Namespace" and is_own)
 
 
-class EligiblePod(msgspec.Struct, frozen=True):
+class EligiblePod(msgspec.Struct, frozen=True, dict=True):
     """A running pod that may be preempted.
 
     Attributes:
@@ -181,9 +181,9 @@ class EligiblePod(msgspec.Struct, frozen=True):
     reclaimed_for: QueueKey | None = None
     unit: str = ""
 
-    @property
+    @cached_property
     def candidate(self) -> Candidate:
-        """The pod as the choice of victims sees it."""
+        """The pod as the choice of victims sees it, on one node after another if it counts for a quota."""
         pod, budget = self.pod, self.budget
         guard, since = f"{budget.namespace}/{budget.name}" if budget is not None else "", started(pod)
         seconds = unix_seconds(since) if since else 0.0

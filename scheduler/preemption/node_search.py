@@ -15,7 +15,7 @@ from allocation.placement import placement
 from allocation.placement.node_cards import NodeCards
 from allocation.placement.query import PlacementQuery
 from allocation.placement.rejection import Rejection
-from allocation.quota import Headroom, minimum_request
+from allocation.quota import UNLIMITED, Headroom, minimum_request
 from allocation.steps import Steps, finish
 from allocation.victims import Candidate, Cost, Limits
 from scheduler.cycle import lifts
@@ -274,17 +274,26 @@ class NodeTrial:
         self._absent = frozenset(absent)
         self._ledger = ledger_copy.of_node(state.ledger, node, without=self._absent)
         self._pods = frozenset(each.uid for each in self._ledger.reservations(node))
+        self._held: dict[str, frozenset[int]] = {}
+        """The positions of the cards of each pod."""
+        self._fitting: list[Sequence[int]] = []
+        """Those that fit each container while no other pods are gone. Empty for a pod that needs one card only, which
+        any pod that goes may free."""
+        cards, containers = self._cards(), requirements.request.gpu_containers
+        if cards is not None and any(each.count > 1 for each in containers):
+            self._held = {each.uid: self._ledger.cards_of(each) for each in self._ledger.reservations(node)}
+            self._fitting = [cards.fitting(each, UNLIMITED) for each in containers]
         self._placed: dict[tuple[frozenset[str], Headroom], tuple[Charge, ...] | None] = {}
 
     def place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
         """Return what the pod takes of each card once the pods `gone` are gone as well; None if it does not fit."""
-        key = gone & self._pods, headroom
+        key = gone.intersection(self._pods), headroom
         if key not in self._placed:
             self._placed[key] = self._place(*key)
         return self._placed[key]
 
     def _place(self, gone: frozenset[str], headroom: Headroom) -> tuple[Charge, ...] | None:
-        if self._node in self._rejected_nodes:
+        if self._node in self._rejected_nodes or not self._may_have_cards(gone):
             return None
         request = self._requirements.request
         self._ledger.leave_out(gone)
@@ -295,17 +304,27 @@ class NodeTrial:
         placed = placement.place_on(self._ledger, query, self._node)
         return None if isinstance(placed, Rejection) else charges(placed, request)
 
+    def _may_have_cards(self, gone: frozenset[str]) -> bool:
+        """Whether enough cards fit already, or are held by the pods `gone`: others do not change when these go."""
+        if not self._fitting or self._ledger.rules.most_pods is not None:
+            return True  # of a full node, any pod that goes makes all cards fit
+        freed = frozenset[int]().union(*(self._held[uid] for uid in gone))
+        pairs = zip(self._fitting, self._requirements.request.gpu_containers, strict=True)
+        return all(len(freed.union(fitting)) >= container.count for fitting, container in pairs)
+
     def _has_cards(self, headroom: Headroom) -> bool:
         """Whether each container would find enough cards if it were alone; no reasons are found."""
-        row, constraints = self._ledger.row(self._node), self._requirements.constraints
-        if row is None:
-            return False
-        request = self._requirements.request
-        cards, containers = (
-            NodeCards(self._ledger, row, constraints, request.isolation),
-            request.gpu_containers,
+        cards, containers = self._cards(), self._requirements.request.gpu_containers
+        return cards is not None and all(
+            len(cards.fitting(each, headroom, limit=each.count)) == each.count for each in containers
         )
-        return all(len(cards.fitting(each, headroom, limit=each.count)) == each.count for each in containers)
+
+    def _cards(self) -> NodeCards | None:
+        """Return the cards of the node as they are now; None without an inventory."""
+        row, request = self._ledger.row(self._node), self._requirements.request
+        if row is None:
+            return None
+        return NodeCards(self._ledger, row, self._requirements.constraints, request.isolation)
 
     def _is_admitted(self, gone: frozenset[str]) -> bool:
         """Whether the node takes the pod in every other respect; in extender mode kube-scheduler evaluates that."""

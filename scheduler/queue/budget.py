@@ -17,16 +17,15 @@ FREE_SECONDS: Final = 0.002
 class Budget:
     """The debt of one queue; `now` is monotonic, in seconds."""
 
+    __slots__ = ("_at", "_debt")
+
     def __init__(self) -> None:
         self._debt = 0.0
         self._at = 0.0
 
-    def charge(self, seconds: float, *, placed: bool, now: float) -> None:
-        """Add the cost of a decision; one that placed its pod costs only the time beyond `FREE_SECONDS`."""
-        if placed:
-            seconds -= FREE_SECONDS
-        if seconds > 0:
-            self._debt, self._at = self.debt(now) + seconds, now
+    def charge(self, seconds: float, *, now: float) -> None:
+        """Add the cost of a decision."""
+        self._debt, self._at = self.debt(now) + seconds, now
 
     def debt(self, now: float) -> float:
         """Return the remaining debt in seconds."""
@@ -37,3 +36,8 @@ class Budget:
     def has_credit(self, now: float) -> bool:
         """Whether the queue's pods compete with all others."""
         return self._debt <= CREDIT_SECONDS or self.debt(now) <= CREDIT_SECONDS
+
+
+def cost(seconds: float, *, placed: bool) -> float:
+    """Return what a decision costs its queue; one that placed its pod costs only the time beyond `FREE_SECONDS`."""
+    return max(0.0, seconds - FREE_SECONDS) if placed else seconds

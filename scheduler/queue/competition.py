@@ -7,7 +7,7 @@ offered is offered again when it is its turn; whatever has become better is offe
 
 import heapq
 import itertools
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from typing import Final, cast
 
 from allocation.fairness.queue_spec import QueueKey
@@ -62,7 +62,7 @@ class Competition:
         Entries that are out of date are skipped. They are flat, because nested tuples would be compared twice.
         """
         self._indebted: dict[QueueKey, WaitingQueue] = {}
-        self._reranked: set[QueueKey] = set()
+        self._reranked: set[WaitingQueue] = set()
         self._is_reranked = False
         """Whether the ranks of all queues may have changed."""
         self._serial = itertools.count()
@@ -114,7 +114,9 @@ class Competition:
 
     def withdraw(self, entry: Entry) -> None:
         """Remove a pod from the active pods, or from its lane."""
-        queue = self._queue_of(entry)
+        self._withdraw(entry, self._queue_of(entry))
+
+    def _withdraw(self, entry: Entry, queue: WaitingQueue) -> None:
         if entry.lane is not None:
             if entry.demand is not None:
                 before = self.demands[entry.key]
@@ -128,16 +130,13 @@ class Competition:
                 queue.lanes.remove(entry, entry.lane)
             entry.lane = None
         elif entry.place == "active":
-            if queue.active[0] is entry:
-                del queue.active[0]
-            else:
-                queue.active.remove(entry)
+            queue.active.remove(entry)
         if queue.first is entry or self.order.is_strict(queue.key):
-            self._reranked.add(queue.key)
+            self._reranked.add(queue)
 
-    def charge(self, entry: Entry, seconds: float, *, placed: bool, now: float) -> None:
-        """Charge the queue of a pod for the time that scheduling the pod took."""
-        self._queue_of(entry).budget.charge(seconds, placed=placed, now=now)
+    def charge(self, entry: Entry, seconds: float, now: float) -> None:
+        """Charge the queue of a pod for what scheduling the pod cost."""
+        self._queue_of(entry).budget.charge(seconds, now=now)
 
     def has_credit(self, key: QueueKey, now: float) -> bool:
         """Whether a queue is within its budget."""
@@ -155,23 +154,22 @@ class Competition:
         """Note that the rank of a queue may have changed; None means all queues."""
         if key is None:
             self._is_reranked = True
-        else:
-            self._reranked.add(key)
+        elif key in self._queues:
+            self._reranked.add(self._queues[key])
 
     # ---- the next pod ----------------------------------------------------------------------------------------------
 
     def next(self, now: float) -> Entry | None:
         """Remove and return the pod that is tried next, or None if none is due."""
         queue = self._next_queue(now)
-        if queue is None:
+        if queue is None or queue.first is None:
             return None
-        entry = cast("Entry", queue.first)
+        entry = queue.first
         if entry.lane is not None and not entry.lane.is_shared:
             queue.lanes.continue_after(entry.order)
-        self.withdraw(entry)
+        self._withdraw(entry, queue)  # the next pod of the queue competes once it is known what this one takes
         queue.pass_turn()
         entry.tried = self._events
-        self._reranked.add(queue.key)  # its next pod competes once it is known what this one takes
         return entry
 
     def _next_queue(self, now: float) -> WaitingQueue | None:
@@ -180,11 +178,8 @@ class Competition:
             self._has_new_events = False
             self._restart_sweeps(now)
         self._offer_reranked(now)
-        for queue in tuple(self._indebted.values()):
-            if queue.budget.has_credit(now):
-                del self._indebted[queue.key]
-                self._offer(queue, now)
-                self._offer_lanes(queue)
+        if self._indebted:
+            self._offer_solvent(now)
         while self._heads or self._touched:
             if self._touched:
                 self._offer_kinds()
@@ -205,7 +200,8 @@ class Competition:
             else:
                 self._offer(found, now)
             break  # the others are of the same tier or a lower one
-        ready = [each for each in self._indebted.values() if self._find_first(each, now) and not self._is_blocked(each)]
+        due = (each for each in self._indebted.values() if self._find_first(each, now) is not None)
+        ready = (each for each in due if not self._is_blocked(each))
         return min(ready, key=lambda queue: queue.budget.debt(now), default=None)
 
     def _with_credit(self, queue: WaitingQueue, now: float) -> WaitingQueue | None:
@@ -241,11 +237,11 @@ class Competition:
         """Whether a queue has to wait for one of a higher tier."""
         return bool(self.demands) and self.order.is_blocked(queue.key, self.demands)
 
-    def _find_first(self, queue: WaitingQueue, now: float) -> bool:
-        """Find the pod of a queue that is tried next; return whether there is one that is due."""
+    def _find_first(self, queue: WaitingQueue, now: float) -> Entry | None:
+        """Find the pod of a queue that is tried next, and return it; None if none is due."""
         has_credit, is_strict = queue.budget.has_credit(now), self.order.is_strict(queue.key)
         queue.first = queue.next(self._is_lane_due, has_credit=has_credit, is_strict=is_strict)
-        return queue.first is not None
+        return queue.first
 
     def _is_due(self, pods: Lane | Kind) -> bool:
         """Whether an event that may help equal pods has happened since one of them was tried."""
@@ -261,9 +257,8 @@ class Competition:
         """Let the first pod of a queue compete with those of other queues."""
         if queue.key in self._indebted:
             return
-        offered = None
-        if self._find_first(queue, now) and queue.first is not None:
-            offered = offer(self.order.rank(queue.key), queue.first.order)
+        first = self._find_first(queue, now)
+        offered = offer(self.order.rank(queue.key), first.order) if first is not None else None
         if offered != queue.offered:
             queue.offered = offered
             if offered is not None:
@@ -302,17 +297,23 @@ class Competition:
     def _offer_reranked(self, now: float) -> None:
         if self._is_reranked:
             self._is_reranked = False
-            changed: Iterable[WaitingQueue] = tuple(self._queues.values())
-        else:
-            changed = [self._queues[key] for key in self._reranked if key in self._queues]
-        self._reranked.clear()
-        for queue in changed:
+            self._reranked.update(self._queues.values())
+        while self._reranked:
+            queue = self._reranked.pop()
             self._offer(queue, now)
             if queue.shared and queue.key not in self._indebted:
                 if self.order.is_strict(queue.key):
                     self._separate(queue)
                 elif queue.rank is None or self.order.rank(queue.key) < queue.rank:
                     self._offer_lanes(queue)
+
+    def _offer_solvent(self, now: float) -> None:
+        """Let the queues compete again that are within their budget again."""
+        for queue in tuple(self._indebted.values()):
+            if queue.budget.has_credit(now):
+                del self._indebted[queue.key]
+                self._offer(queue, now)
+                self._offer_lanes(queue)
 
     def _separate(self, queue: WaitingQueue) -> None:
         """Try the pods of a queue for this queue alone, because its order is strict now."""

@@ -67,6 +67,8 @@ class Lane:
 class Lanes:
     """All lanes of a queue, in the order of their first pods."""
 
+    __slots__ = ("_are_shared", "_heads", "_lanes", "_passed")
+
     def __init__(self, *, are_shared: bool = False) -> None:
         self._are_shared = are_shared
         self._lanes: dict[Hashable, Lane] = {}

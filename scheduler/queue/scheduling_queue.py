@@ -17,10 +17,12 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from typing import get_args
 
 from allocation.fairness.queue_spec import QueueKey
 from cluster.metadata import unix_seconds
 from scheduler.objects import Pod
+from scheduler.queue import budget
 from scheduler.queue.competition import Competition
 from scheduler.queue.entry import Entry, Place, QueuePosition, Rejected
 from scheduler.queue.lanes import Lane, Order, offer
@@ -62,7 +64,7 @@ class SchedulingQueue:
         )
         self._backoff = (first_backoff, longest_backoff)
         self._entries: dict[str, Entry] = {}
-        self._places: Counter[Place] = Counter()
+        self._places: dict[Place, int] = dict.fromkeys(get_args(Place), 0)
         self._waiting: Counter[QueueKey] = Counter()
         self._pausing: list[tuple[float, int, Entry]] = []
         self._gated: set[str] = set()
@@ -229,7 +231,9 @@ class SchedulingQueue:
 
     def charge(self, entry: Entry, seconds: float, *, placed: bool) -> None:
         """Charge the queue of a pod for the time that scheduling the pod took."""
-        self.competition.charge(entry, seconds, placed=placed, now=self.clock())
+        cost = budget.cost(seconds, placed=placed)
+        if cost:
+            self.competition.charge(entry, cost, self.clock())
 
     def notify(self, events: ClusterEvent) -> None:
         """Schedule all unschedulable pods again that one of `events` may help."""
@@ -308,9 +312,10 @@ class SchedulingQueue:
     def pop_due(self) -> Entry | None:
         """Return the next pod to schedule, or None if none is due."""
         now = self.clock()
-        self._end_pauses(now)
+        if self._pausing:
+            self._end_pauses(now)
         while (entry := self.competition.next(now)) is not None:
-            if entry.pod.uid in self._gated:
+            if self._gated and entry.pod.uid in self._gated:
                 self._move(entry, "unschedulable")
                 self.competition.add_rejected(entry, None, ())
                 continue

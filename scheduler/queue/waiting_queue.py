@@ -1,13 +1,13 @@
 """The waiting pods of one GpuQueue, or of one namespace, with their budget."""
 
 from collections.abc import Callable
-from typing import Any
-
-from sortedcontainers import SortedKeyList
+from typing import cast
 
 from allocation.fairness.queue_spec import QueueKey
+from scheduler.queue.active_pods import ActivePods
 from scheduler.queue.budget import Budget
-from scheduler.queue.lanes import Lane, Lanes, Offer, Order, Pending
+from scheduler.queue.entry import Entry
+from scheduler.queue.lanes import Lane, Lanes, Offer
 from scheduler.queue.queue_order import Rank
 
 
@@ -25,14 +25,27 @@ class WaitingQueue:
         offered: the sort key with which the queue competes with others; None while it does not.
     """
 
+    __slots__ = (
+        "_has_new_events",
+        "_is_turn_of_active",
+        "active",
+        "budget",
+        "first",
+        "key",
+        "lanes",
+        "offered",
+        "rank",
+        "shared",
+    )
+
     def __init__(self, key: QueueKey) -> None:
         self.key = key
-        self.active: SortedKeyList[Any, Order] = SortedKeyList(key=lambda pod: pod.order)
+        self.active = ActivePods()
         self.lanes = Lanes()
         self.shared = Lanes(are_shared=True)
         self.budget = Budget()
         self.rank: Rank | None = None
-        self.first: Pending | None = None
+        self.first: Entry | None = None
         self.offered: Offer | None = None
         self._has_new_events = False
         self._is_turn_of_active = False
@@ -50,34 +63,34 @@ class WaitingQueue:
         if has_credit:
             self.lanes.restart_sweep()
 
-    def next(self, is_due: Callable[[Lane], bool], *, has_credit: bool, is_strict: bool = False) -> Pending | None:
+    def next(self, is_due: Callable[[Lane], bool], *, has_credit: bool, is_strict: bool = False) -> Entry | None:
         """Return the next pod to try, or None; within the credit, those that are tried for all queues are left out.
 
         Beyond the credit, active and unschedulable pods take turns. If `is_strict`, only the first pod is tried, and
         the others wait behind it.
         """
-        active: Pending | None = self.active[0] if self.active else None
+        active = self.active.first
         if is_strict:
             return self._first(active, is_due)
-        rejected = self.lanes.next(is_due)
+        rejected = cast("Entry | None", self.lanes.next(is_due)) if self.lanes else None
         if rejected is None and not has_credit:
             rejected = next((lane.pods[0] for lane in self.shared if is_due(lane)), None)
         if self._has_new_events and (rejected is None or has_credit):
             self._has_new_events = False
             self.lanes.restart_sweep()
-            rejected = self.lanes.next(is_due)
+            rejected = cast("Entry | None", self.lanes.next(is_due))
         if active is None or rejected is None:
             return active or rejected
         if not has_credit:
             return active if self._is_turn_of_active else rejected
         return min(active, rejected, key=lambda pod: pod.order)
 
-    def _first(self, active: Pending | None, is_due: Callable[[Lane], bool]) -> Pending | None:
+    def _first(self, active: Entry | None, is_due: Callable[[Lane], bool]) -> Entry | None:
         """Return the first of all pods unless it is unschedulable and nothing has happened that may help it."""
         lane = self.lanes.first
         if lane is None or (active is not None and active.order < lane.order):
             return active
-        first: Pending | None = lane.pods[0] if is_due(lane) else None
+        first: Entry | None = lane.pods[0] if is_due(lane) else None
         return first
 
     def pass_turn(self) -> None:
@@ -86,4 +99,4 @@ class WaitingQueue:
 
     def is_idle(self, now: float) -> bool:
         """Whether this queue has neither pods nor debt, so that it need not be kept."""
-        return not self.active and not self.lanes and not self.shared and not self.budget.debt(now)
+        return self.active.first is None and not self.lanes and not self.shared and not self.budget.debt(now)

@@ -17,8 +17,7 @@ from lab.client import client
 from lab.errors import LabError
 from lab.layout import Layout
 from tests.install import older_image
-from tests.lab.image.conftest import require_image_tools
-from tests.support import labs
+from tests.support import image, labs
 from tests.support.patience import KUBECTL_PATIENCE, PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -35,10 +34,10 @@ def installable(node_support: None, tmp_path_factory: pytest.TempPathFactory) ->
 
     A module that installs it removes it.
     """
-    require_image_tools()
+    image.require_tools()
     with labs.reserved("installable", tmp_path_factory) as layout:
-        helm_installation.start(layout)
-        older_image.load(layout)
+        helm_installation.start(layout, image.built(tmp_path_factory))
+        older_image.provide(layout)
         yield layout
 
 

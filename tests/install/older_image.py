@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab.image import build
+from lab.image import build, load
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -21,7 +21,7 @@ COPY METADATA /opt/tranche/tranche-{build.version()}.dist-info/METADATA
 """
 
 
-def load(layout: Layout) -> None:
+def provide(layout: Layout) -> None:
     """Build the image on the built one, and import it into the containerd of the lab's real node."""
     with tempfile.TemporaryDirectory() as folder:
         context = Path(folder)
@@ -29,6 +29,6 @@ def load(layout: Layout) -> None:
         (context / "Containerfile").write_text(CONTAINERFILE, encoding="utf-8")
         archive = context / "image.tar"
         build.run("buildah", "bud", "--quiet", "--timestamp=0", "--layers=false", f"--tag={NAME}", folder)
-        build.run("buildah", "push", "--quiet", NAME, f"oci-archive:{archive}:{NAME}")
-        ctr = (str(layout.bin / "ctr"), f"--address={layout.containerd_socket}", "--namespace=k8s.io")
-        build.run(*ctr, "images", "import", str(archive))
+        # Compressing it takes longer than everything else.
+        build.run("buildah", "push", "--quiet", "--disable-compression", NAME, f"oci-archive:{archive}:{NAME}")
+        load.load(layout, archive)

@@ -11,7 +11,7 @@ import pytest
 
 from lab import cache
 from lab.image import build
-from tests.lab.image.conftest import require_image_tools
+from tests.support import image
 from tests.support.depth import DEEP
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.image, pytest.mark.long, pytest.mark.timeout(1800)]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> build.Built:
-    """Build the image once for all tests of this file."""
-    require_image_tools()
-    return build.build(tmp_path_factory.mktemp("image") / "image.tar")
+    """The image of this run."""
+    image.require_tools()
+    return image.built(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

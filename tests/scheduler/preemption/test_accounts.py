@@ -1,0 +1,78 @@
+"""The pods whose end makes room in the quotas of a pod that waits: the cheapest of many."""
+
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocation import victims
+from allocation.names import CLAIM
+from allocation.steps import finish
+from allocation.victims import Cost
+from scheduler.preemption import accounts
+from scheduler.preemption.accounts import Accounts
+from scheduler.preemption.eligibility import EligibleUnit
+from scheduler.state.cluster_state import ClusterState
+from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.claims import claim
+from tests.scheduler.support.gangs import of_gang
+from tests.scheduler.support.preempting import chooser_of
+from tests.scheduler.support.quotas import gpu_quota
+
+PRIORITY = 3
+MOST = 4
+WAITS = pod("waits", memory=100, priority=PRIORITY)
+
+RUNNING = st.fixed_dictionaries(
+    {
+        "priority": st.integers(0, PRIORITY + 1),
+        "minute": st.integers(0, 3),
+        "namespace": st.sampled_from(("default", "default", "default", "other")),
+        "is_slow": st.sampled_from((False, False, False, True)),
+        "gang": st.sampled_from(("", "", "", "g")),
+        "deleted": st.sampled_from((None, None, None, "2026-01-01T01:00:00Z")),
+    }
+)
+
+
+def _build(running: list[dict[str, Any]]) -> ClusterState:
+    """Return a cluster in which a quota limits the pods of the namespace `default`."""
+    made = state(*(f"n{number}" for number in range(len(running))), cards=1)
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 1}}))
+    for name in ("default", "other"):
+        made.set_claim(of_gang(claim("g", namespace=name, exclusivity="Shared"), "gang"))
+    for number, each in enumerate(running):
+        added = allocated(
+            f"r{number}",
+            node=f"n{number}",
+            memory=100,
+            priority=each["priority"],
+            namespace=each["namespace"],
+            created=f"2026-01-01T00:0{each['minute']}:00Z",
+            deleted=each["deleted"],
+            terminationGracePeriodSeconds=100_000 if each["is_slow"] else 30,
+        )
+        if each["gang"]:
+            added.metadata.annotations[CLAIM] = each["gang"]
+        made.set_pod(added)
+    return made
+
+
+def _cost(unit: EligibleUnit) -> Cost:
+    return victims.cost(each.candidate for each in unit)
+
+
+@settings(deadline=None)
+@given(st.lists(RUNNING, max_size=16))
+def test_the_cheapest_own_units_are_found(running: list[dict[str, Any]]) -> None:
+    """Whatever the order in which the pods are known: by priority, start, grace period and gang."""
+    made = _build(running)
+    eligibility = chooser_of(made).eligibility
+    with patch.object(accounts, "_MOST", MOST):
+        found = finish(Accounts(made, eligibility, WAITS).own_pods())
+    own = [each.uid for each in made.running.values() if each.metadata.namespace == "default"]
+    units = {unit[0].pod.uid: _cost(unit) for uid in own if (unit := eligibility.unit(uid, WAITS))}
+    ending = {uid for uid in own if made.running[uid].metadata.deletion_timestamp}
+    assert [_cost(unit) for unit in found.units] == sorted(units.values())[:MOST]
+    assert found.leaving == ending
