@@ -8,6 +8,7 @@ from scheduler.metrics.instruments import Metrics
 from scheduler.metrics.labels import GangOutcome
 from tests.scheduler.gang_scheduling.test_all_or_nothing import RecordingBinder, member, running, waits
 from tests.scheduler.gang_scheduling.test_timeouts import Noted, keeper, keys
+from tests.scheduler.gang_scheduling.test_timeouts import running as on_node
 from tests.scheduler.support.builders import Clock, pod, state
 from tests.scheduler.support.volume_binding import until
 
@@ -34,6 +35,16 @@ async def test_a_gang_that_is_bound_or_rejected_is_counted() -> None:
             made.set_pod(member(f"late{index}", "late", size=2))
         await until(waits(made, 2))
         await until(lambda: counts(loop) == {"bound": 1.0, "rejected": 1.0})
+
+
+async def test_the_last_pod_of_a_gang_is_counted_like_a_whole_one() -> None:
+    """One of two pods has a node already, so one Binding completes the gang."""
+    made, binder = state("n1", cards=4), RecordingBinder()
+    made.set_pod(on_node("m0", keys(size=2), card=0))
+    made.set_pod(member("m1", size=2))
+    async with running(made, binder) as loop:
+        await until(lambda: counts(loop) == {"bound": 1.0})
+    assert list(binder.bound) == ["m1"]
 
 
 async def test_a_gang_of_which_too_few_pods_are_bound_is_counted_as_refused() -> None:
