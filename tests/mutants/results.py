@@ -80,7 +80,7 @@ def read(folder: Path) -> Iterator[Mutant]:
 
 
 def choose(folder: Path, names: Iterable[str]) -> None:
-    """Have mutmut try these mutants and no others, whose results stay.
+    """Choose the mutants that mutmut tries; the results of all others stay.
 
     mutmut tries what has no result. It also takes names, but compares each with each, for many minutes.
     """

@@ -107,7 +107,7 @@ def learn_calls(folder: Path) -> dict[str, list[str]]:
 
 
 def assign(folder: Path, calls: Mapping[str, Sequence[str]]) -> None:
-    """Have the mutants of each function tried by these tests."""
+    """Set the tests that try the mutants of each function."""
     _statistics(folder).write_text(json.dumps(_read_statistics(folder) | {_CALLS: calls}), encoding="utf-8")
 
 
