@@ -3,7 +3,7 @@
 from typing import Any
 from unittest.mock import patch
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocation import victims
@@ -63,7 +63,15 @@ def _cost(unit: EligibleUnit) -> Cost:
     return victims.cost(each.candidate for each in unit)
 
 
-@settings(deadline=None)
+def _running(priority: int, minute: int, *, is_slow: bool = False, gang: str = "") -> dict[str, Any]:
+    fields = {"priority": priority, "minute": minute, "is_slow": is_slow, "gang": gang}
+    return {**fields, "namespace": "default", "deleted": None}
+
+
+@settings(deadline=None, max_examples=100)
+@example([_running(0, 3, is_slow=True)] * MOST + [_running(1, 0)])  # cheaper than what there is enough of, and older
+@example([_running(1, 3)] * (MOST - 1) + [_running(1, 3, gang="g")] * 2 + [_running(1, 0)] * MOST)
+@example([_running(1, 1)] * (2 * MOST) + [_running(1, 0), _running(1, 2)] * MOST)
 @given(st.lists(RUNNING, max_size=16))
 def test_the_cheapest_own_units_are_found(running: list[dict[str, Any]]) -> None:
     """Whatever the order in which the pods are known: by priority, start, grace period and gang."""

@@ -263,6 +263,22 @@ async def test_a_debt_is_paid_off_as_time_passes() -> None:
     assert await next_name(queue) == "costly"
 
 
+async def test_a_namespace_that_stood_back_competes_again_once_its_debt_is_paid() -> None:
+    """No event of its own is needed: the pods that waited meanwhile have their place before younger ones."""
+    clock = Clock()
+    queue = make(clock)
+    queue.add(pod("costly", namespace="greedy", priority=1000))
+    entry = await popped(queue)
+    queue.charge(entry, 3.0, placed=False)
+    queue.add_unschedulable(entry, Rejected("full", frozenset()))
+    queue.add(pod("more", namespace="greedy", priority=1000))
+    queue.add(pod("cheap", namespace="modest"))
+    assert await next_name(queue) == "cheap"
+    clock.now += 60
+    queue.add(pod("late", namespace="modest"))
+    assert [await next_name(queue) for _ in range(2)] == ["more", "late"]
+
+
 async def test_of_namespaces_beyond_their_credit_the_smallest_debt_comes_first() -> None:
     """They share the time that no other namespace uses."""
     queue = make(Clock())
