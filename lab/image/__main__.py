@@ -33,9 +33,10 @@ def main(argv: list[str] | None = None) -> int:
                 size = built.compressed_bytes / MIB
                 print(f"{build.name()}\n{built.digest}\n{size:.1f} MiB compressed, in {built.archive}")
             case "load":
+                layout = base_port.find(arguments.root.resolve(), asked=None)
+                load.require_containerd(layout)  # before the image is compressed
                 with tempfile.TemporaryDirectory() as folder:
-                    archive = build.export(Path(folder) / "image.tar").archive
-                    load.load(base_port.find(arguments.root.resolve(), asked=None), archive)
+                    load.load(layout, build.export(Path(folder) / "image.tar").archive)
                 print(f"{build.name()} is in the lab's containerd")
             case _:
                 print(f"pushed {build.push(arguments.registry)}")
