@@ -109,7 +109,15 @@ class QueueKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         return _key(name, "") if name else _key("", namespace)
 
 
-@lru_cache(maxsize=4096)
 def _key(name: str, namespace: str) -> QueueKey:
-    """Return a key, the same one for all pods of a queue: it is looked up several times for each pod."""
+    """Return a key, the same one for all pods of a queue: it is looked up several times for each pod.
+
+    Manifests that were never admitted may have longer names than any queue: those are not kept.
+    """
+    make = _kept if len(name) + len(namespace) <= names.MAX_NAME_LENGTH else QueueKey
+    return make(name, namespace)
+
+
+@lru_cache(maxsize=4096)
+def _kept(name: str, namespace: str) -> QueueKey:
     return QueueKey(name, namespace)

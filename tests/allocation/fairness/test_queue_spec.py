@@ -82,3 +82,16 @@ def test_what_is_not_written_is_the_default() -> None:
         None,
         1,
     )
+
+
+def test_what_no_queue_can_be_named_is_not_kept() -> None:
+    """Pods of a queue share its key; names in manifests that were never admitted take no memory afterwards."""
+    for length, is_kept in ((names.MAX_NAME_LENGTH, True), (names.MAX_NAME_LENGTH + 1, False)):
+        first, second = (
+            QueueKey.of_labels({names.QUEUE: "a" * length}, namespace="team", namespace_labels={}) for _ in range(2)
+        )
+        assert first == second
+        assert (first is second) is is_kept
+        assert QueueKey.of_annotation("a" * length) == first
+    long = "namespace/" + "a" * (names.MAX_NAME_LENGTH + 1)
+    assert QueueKey.of_annotation(long) is not QueueKey.of_annotation(long)
