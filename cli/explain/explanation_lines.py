@@ -27,15 +27,9 @@ def of_queue(explanation: Explanation) -> list[str]:
     if queue is None:
         return []
     tier = f", tier {queue.priority}" if queue.priority else ""
-    about = f"queue: {_named(queue.name)}, weight {queue.weight}{tier}, {_share(queue)}"
+    about = f"queue: {QueueKey.of_annotation(queue.name).words}, weight {queue.weight}{tier}, {_share(queue)}"
     order = "; ".join(_order(queue))
     return [f"{about}, entitled to {queue.entitlement:.2f}", *([f"order: {order}"] if order else [])]
-
-
-def _named(name: str) -> str:
-    """Return the name of a queue with its kind, as in `GpuQueue team-a` and `namespace team-b`."""
-    key = QueueKey.of_annotation(name)
-    return f"GpuQueue {key.name}" if key.name else f"namespace {key.namespace}"
 
 
 def _share(queue: PodQueue | QueueAhead) -> str:
@@ -60,7 +54,7 @@ def _order(queue: PodQueue) -> Iterator[str]:
     if queue.rank:
         yield f"{_ordinal(queue.rank)} of {queue.waiting} waiting pod{'' if queue.waiting == 1 else 's'}"
     if queue.ahead is not None:
-        yield f"{_named(queue.ahead.name)} is before it {_why(queue.ahead, queue)}"
+        yield f"{QueueKey.of_annotation(queue.ahead.name).words} is before it {_why(queue.ahead, queue)}"
     if queue.waits_for:
         yield f"waits for GpuQueue {queue.waits_for}, which is of a higher tier and has less than it asks for"
     if queue.is_behind_first:
