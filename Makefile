@@ -12,6 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-dra gpu-test test-quick test-again test-random test-deep test-durations mutation mutation-changed screenshots check format fuzz bench bench-judge bench-packing chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
+	check-style check-types check-page check-layers check-language \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -21,9 +22,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "error: $(PYTHON) is %s; Tranche needs 3.11 or newer: make PYTHON=/path/to/python3" % sys.version.split()[0])'
 	@$(PYTHON) -m venv $(VENV) || { echo "error: $(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	@echo "installing Python packages into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt setuptools
+	@# The pip that comes with Python 3.11 takes three times as long to choose among all files of an index.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip setuptools
 	@# Python compiles what is imported; compiling everything takes a third of the installation.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 demo: $(INSTALLED)  ## Show the main job on a real cluster: label, admission, placement, environment; then take it down.
@@ -62,12 +64,23 @@ mutation-changed: $(INSTALLED)  ## The same for the lines that differ from a rev
 test-durations: $(INSTALLED)  ## Print what took longest in the last run of tests, by test, module and fixture.
 	@$(BIN)/python -m tests.support.durations
 
-check: $(INSTALLED)  ## Check style, types, also those of the page, layers and language.
+check: $(INSTALLED)  ## Check style, types, layers and language, at once.
+	@$(MAKE) --no-print-directory --jobs --output-sync check-style check-types check-page check-layers check-language
+
+check-style: $(INSTALLED)  ## Check style (ruff).
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+check-types: $(INSTALLED)  ## Check types (mypy, strict).
 	@$(BIN)/mypy
+
+check-page: $(INSTALLED)  ## Check types of the page (TypeScript).
 	@$(BIN)/python -m tests.ui.typescript
+
+check-layers: $(INSTALLED)  ## Check what imports what (import-linter).
 	@$(BIN)/lint-imports
+
+check-language: $(INSTALLED)  ## Check words and comments.
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_language.py
 
 screenshots: $(INSTALLED)  ## Write what the page looks like to docs/ui/, by a test in a real browser.

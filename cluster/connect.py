@@ -13,10 +13,9 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
-from kubernetes.aio import config
-from kubernetes.aio.client import Configuration
 
 from cluster import proxy
+from cluster.asynchronous_client import Configuration, config
 from cluster.connection import Connection
 from cluster.errors import ClusterError
 from cluster.sockets import Sockets

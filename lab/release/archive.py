@@ -11,6 +11,7 @@ import platform
 import re
 import shutil
 import sys
+import tarfile
 import tempfile
 import venv
 from dataclasses import dataclass
@@ -63,10 +64,10 @@ def build(folder: Path) -> Archive:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         built = wheel.build(work)
-        venv.create(work / "venv", with_pip=True)
+        venv.create(work / "venv")
         python = str(work / "venv" / ("Scripts/python.exe" if system == "windows" else "bin/python"))
         run(
-            *(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *(sys.executable, "-m", "pip", f"--python={python}", "install", "--quiet", "--disable-pip-version-check"),
             *(f"--constraint={CONSTRAINTS}", str(built), "pyinstaller"),
         )
         (work / f"{NAME}.py").write_text(_START, encoding="ascii")
@@ -76,10 +77,12 @@ def build(folder: Path) -> Archive:
             *(f"--distpath={work / 'dist'}", f"--workpath={work / 'build'}", f"--specpath={work}"),
             str(work / f"{NAME}.py"),
         )
-        file = shutil.make_archive(
-            str(folder / f"{NAME}_{version()}_{system}_{machine}"),
-            "zip" if system == "windows" else "gztar",
-            root_dir=work / "dist",
-            base_dir=NAME,
-        )
-    return Archive(Path(file), version(), system, machine)
+        file = folder / f"{NAME}_{version()}_{system}_{machine}"
+        if system == "windows":
+            file = Path(shutil.make_archive(str(file), "zip", root_dir=work / "dist", base_dir=NAME))
+        else:
+            file = file.with_name(f"{file.name}.tar.gz")
+            # The best compression takes three times as long, for a hundredth less.
+            with tarfile.open(file, "w:gz", compresslevel=6) as tar:
+                tar.add(work / "dist" / NAME, arcname=NAME)
+    return Archive(file, version(), system, machine)

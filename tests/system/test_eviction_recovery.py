@@ -18,7 +18,7 @@ from lab.client import client
 from scheduler.objects import Pod
 from tests.support.depth import repetitions
 from tests.support.patience import PATIENCE_S
-from tests.system.support.triggers import Trigger, send
+from tests.system.support.triggers import POLL_S, Trigger, send
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -77,7 +77,7 @@ class Cluster:
         """Wait until a pod has a node."""
         async with asyncio.timeout(PATIENCE_S):
             while not await self._node(name):  # noqa: ASYNC110 -- it asks the API server
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(POLL_S)
 
     async def remove(self, *names: str) -> None:
         """Delete pods, and wait until they are gone."""
@@ -85,7 +85,7 @@ class Cluster:
             await self._api.request("DELETE", PODS.path(namespace=NAMESPACE, name=name))
         async with asyncio.timeout(PATIENCE_S):
             while {*names} & {pod.metadata.name for pod in await self._pods()}:  # noqa: ASYNC110 -- it asks the API server
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(POLL_S)
 
     async def _node(self, name: str) -> str:
         return (await self._api.get(PODS, Pod, name=name, namespace=NAMESPACE)).spec.node_name

@@ -18,7 +18,7 @@ from cluster.resource import PODS
 from lab.client import client
 from scheduler.objects import Pod
 from tests.support.depth import repetitions
-from tests.system.support.triggers import Trigger, send
+from tests.system.support.triggers import POLL_S, Trigger, send
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,7 +61,7 @@ class Cluster:
         found: set[str] = set()
         async with asyncio.timeout(HEALED_S):
             while len(found) != count:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(POLL_S)
                 found = {name for name, pod in (await self.pods()).items() if pod.spec.node_name}
         return found
 
@@ -71,7 +71,7 @@ class Cluster:
             await self.api.request("DELETE", PODS.path(namespace=TEAM, name=name), body={"gracePeriodSeconds": 1})
         async with asyncio.timeout(HEALED_S):
             while await self.pods():  # noqa: ASYNC110 -- it asks the API server
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(POLL_S)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")

@@ -22,7 +22,7 @@ from lab.client import client
 from scheduler.leases.device_lease import DeviceLease
 from scheduler.objects import Pod
 from tests.support.depth import repetitions
-from tests.system.support.triggers import Trigger, send
+from tests.system.support.triggers import POLL_S, Trigger, send
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -101,7 +101,7 @@ class Cluster:
         try:
             async with asyncio.timeout(HEALED_S):
                 while problems or len(bound) != pods:
-                    await asyncio.sleep(0.05)
+                    await asyncio.sleep(POLL_S)
                     problems = await self.problems()
                     bound = [pod for pod in await self.pods() if pod.spec.node_name]
         except TimeoutError:
@@ -114,7 +114,7 @@ class Cluster:
             await self.delete(pod)
         async with asyncio.timeout(HEALED_S):
             while await self.pods() or await self.leases():  # noqa: ASYNC110 -- it asks the API server
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(POLL_S)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -152,7 +152,7 @@ async def test_of_two_schedulers_pods_one_has_the_lease(cluster: Cluster) -> Non
             await cluster.delete(winner)
             async with asyncio.timeout(HEALED_S):
                 while winner.uid in {pod.uid for pod in await cluster.pods()}:  # noqa: ASYNC110 -- it asks the API
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(POLL_S)
         await cluster.emptied()
 
 

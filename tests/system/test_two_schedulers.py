@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = pytest.mark.apiserver
-ROUNDS = repetitions(15, 200)
+ROUNDS = repetitions(5, 200)
 EACH = ROUNDS // 5
 TEAMS = ("team-a", "team-b")
 CARD = fleet.card(STEADY_NODES[0], 0)
