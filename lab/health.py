@@ -17,7 +17,7 @@ TIMEOUT_S = 2.0
 
 def probe(url: str) -> bool:
     """Whether `url` returns 200; like a kubelet's probe, this does not verify the certificate."""
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # a default one reads all authorities of the machine: 50 ms
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return _returns_ok(url, context)

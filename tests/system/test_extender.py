@@ -205,7 +205,7 @@ def post(
     url: str, body: dict[str, Any], *, bearer: str = "", certificate: tuple[Path, Path] | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Post to an extender; return the status and the decoded body, which is empty for an error status."""
-    tls = ssl.create_default_context()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     if certificate is not None:
         tls.load_cert_chain(*certificate)

@@ -170,10 +170,10 @@ async def is_admitted(api: Api) -> bool:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], *, seconds: float = PATIENCE_S) -> None:
-    """Wait until a condition on the API server is met; each check is a request, so none pauses."""
+    """Wait until a condition on the API server is met."""
     async with asyncio.timeout(seconds):
-        while not await condition():
-            pass
+        while not await condition():  # noqa: ASYNC110 -- it asks the API server
+            await asyncio.sleep(0.05)
 
 
 def rotate_settings(**options: Any) -> RotateSettings:

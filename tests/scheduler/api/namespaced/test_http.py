@@ -160,7 +160,7 @@ class Site:
         **names: str,
     ) -> tuple[int, Any]:
         """Send a request, validate the response against the OpenAPI document, and return status and response."""
-        tls = ssl.create_default_context()
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         headers = {header: f"Bearer {token}" if header == "Authorization" else token} if token else {}
         headers |= {"Content-Type": content_type} if content_type else {}
