@@ -269,6 +269,16 @@ def test_chosen_mutants_are_tried_by_assigned_tests(tmp_path: Path) -> None:
     assert mutated.stat().st_mtime_ns == written, "all mutants are made once"
 
 
+def test_a_test_that_fails_without_a_mutant_is_named(tmp_path: Path) -> None:
+    """Mutmut would only say that one did."""
+    wrong = "from code_.numbers import half\n\n\ndef test_half() -> None:\n    assert half(4) == 3\n"
+    root = project(tmp_path / "project", {"code_/numbers.py": CODE, "tests/test_numbers.py": wrong})
+    workspace.prepare(tmp_path / "copy", sources=["code_/numbers.py"], tests=["tests"], root=root)
+    workspace.generate(tmp_path / "copy", processes=1)
+    with pytest.raises(RuntimeError, match=r"without a mutant:\ntests\.test_numbers::test_half: (.|\n)*assert 2 == 3"):
+        workspace.learn_calls(tmp_path / "copy")
+
+
 def test_file_is_mutated_that_was_only_copied_before(tmp_path: Path) -> None:
     """Other rooms may be tried in the same folder: mutmut would keep the copy without mutants."""
     modules = dict.fromkeys(("code_/other.py", "code_/numbers.py"), CODE)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -97,13 +98,23 @@ def learn_calls(folder: Path) -> dict[str, list[str]]:
     """Run the tests without a mutant; return which of them call each function, by mutmut's name for it.
 
     Raises:
-        RuntimeError: a test fails; mutmut's output has been printed.
+        RuntimeError: a test fails, with its name and why; mutmut prints neither.
     """
     _statistics(folder).unlink(missing_ok=True)
-    if _call(folder, f"{_GENERATE}; create_mutants(1); collect_or_load_stats(get_mutant_runner())").returncode:
-        raise RuntimeError("a test fails without a mutant: read mutmut's output above")
+    report = folder / ".lab" / "without-a-mutant.xml"
+    report.parent.mkdir(exist_ok=True)
+    script = f"{_GENERATE}; create_mutants(1); collect_or_load_stats(get_mutant_runner())"
+    if _call(folder, script, PYTEST_ADDOPTS=f"--junit-xml={report}").returncode:
+        raise RuntimeError(f"a test fails without a mutant:\n{_failures(report) or 'read the output above'}")
     calls: dict[str, list[str]] = _read_statistics(folder)[_CALLS]
     return calls
+
+
+def _failures(report: Path) -> str:
+    """Return the tests that failed, with their errors, by a report in JUnit's format."""
+    cases = ET.parse(report).iter("testcase") if report.exists() else ()  # noqa: S314 -- pytest has just written it
+    failed = [(case, problem) for case in cases for problem in case if problem.tag in ("failure", "error")]
+    return "\n".join(f"{case.get('classname')}::{case.get('name')}: {problem.text}" for case, problem in failed)
 
 
 def assign(folder: Path, calls: Mapping[str, Sequence[str]]) -> None:
@@ -130,8 +141,9 @@ def run(folder: Path, *, processes: int, seconds: float | None = None) -> bool:
     return True
 
 
-def _call(folder: Path, script: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([sys.executable, "-c", script], cwd=folder, env=_environment(), check=False)
+def _call(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+    environment = _environment() | variables
+    return subprocess.run([sys.executable, "-c", script], cwd=folder, env=environment, check=False)
 
 
 def _environment() -> dict[str, str]:
