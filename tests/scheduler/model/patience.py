@@ -40,9 +40,12 @@ class PatienceRule(Bindings, Queues, Quotas):
     def _waits(self, pod: Object, team: str) -> bool:
         """Whether a pod of a team waits for its turn: one of a queue that takes no pods has none.
 
-        One that preempts others waits for these, and has its cards held already.
+        One that preempts others waits for these, and has its cards held already. One whose reasons are out of date, as
+        after a quota is gone, gets a hold when they have been computed again: after its back-off.
         """
-        if self.cluster.state.holds.of(pod["metadata"]["uid"]) is not None:
+        uid = pod["metadata"]["uid"]
+        entry = self.cluster.state.queue.get(uid)
+        if self.cluster.state.holds.of(uid) is not None or (entry is not None and entry.is_stale):
             return False
         return self.takes(pod) and _is_of(pod, team) and not {"nodeName", "schedulingGates"} & pod["spec"].keys()
 
