@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LAB := $(BIN)/python -m lab
 INSTALLED := $(VENV)/.installed
+CHECKS := check-style check-types check-page check-layers check-language
 PYTEST := $(BIN)/python -m pytest --numprocesses 4 --max-worker-restart 0 --dist loadscope
 
 # Half of the start of a process is spent on compiling its modules, unless the result is kept.
@@ -12,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-dra gpu-test test-quick test-again test-random test-deep test-durations mutation mutation-changed screenshots check format fuzz bench bench-judge bench-packing chaos soak image image-load image-push cli-wheel cli-archive krew-manifest install-lab install-test up down status doctor verify evidence clean \
-	check-style check-types check-page check-layers check-language \
+	$(CHECKS) \
 	demo-fractional demo-pending demo-placement demo-claim demo-static demo-environment
 
 help:  ## List the targets.
@@ -25,6 +26,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@# The pip that comes with Python 3.11 takes three times as long to choose among all files of an index.
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip setuptools
 	@# Python compiles what is imported; compiling everything takes a third of the installation.
+	@# setuptools warns of what an editable installation is, which this pip prints.
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --no-build-isolation --editable '.[dev]'
 	@touch $@
 
@@ -65,7 +67,7 @@ test-durations: $(INSTALLED)  ## Print what took longest in the last run of test
 	@$(BIN)/python -m tests.support.durations
 
 check: $(INSTALLED)  ## Check style, types, layers and language, at once.
-	@$(MAKE) --no-print-directory --jobs --output-sync check-style check-types check-page check-layers check-language
+	@$(MAKE) --no-print-directory --jobs $(if $(filter output-sync,$(.FEATURES)),--output-sync) $(CHECKS)
 
 check-style: $(INSTALLED)  ## Check style (ruff).
 	@$(BIN)/ruff check .

@@ -100,9 +100,9 @@ def learn_calls(folder: Path) -> dict[str, list[str]]:
     Raises:
         RuntimeError: a test fails, with its name and why; mutmut prints neither.
     """
-    _statistics(folder).unlink(missing_ok=True)
-    report = folder / ".lab" / "without-a-mutant.xml"
-    report.parent.mkdir(exist_ok=True)
+    report = _statistics(folder).with_suffix(".xml")
+    for left in (_statistics(folder), report):  # of an earlier run
+        left.unlink(missing_ok=True)
     script = f"{_GENERATE}; create_mutants(1); collect_or_load_stats(get_mutant_runner())"
     if _call(folder, script, PYTEST_ADDOPTS=f"--junit-xml={report}").returncode:
         raise RuntimeError(f"a test fails without a mutant:\n{_failures(report) or 'read the output above'}")

@@ -8,5 +8,7 @@ import os
 from typing import Final
 
 PATIENCE_S: Final = float(os.environ.get("TEST_PATIENCE_SECONDS", "180"))
+POLL_S: Final = 0.2
+"""The pause between two questions to the API server: shorter, asking takes more processor time than what is tested."""
 KUBECTL_PATIENCE: Final = f"--timeout={PATIENCE_S:g}s"
 """The same for `kubectl wait`, `rollout` and `delete`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import ssl
 import sys
 import time
 import urllib.error
@@ -205,8 +204,7 @@ def post(
     url: str, body: dict[str, Any], *, bearer: str = "", certificate: tuple[Path, Path] | None = None
 ) -> tuple[int, dict[str, Any]]:
     """Post to an extender; return the status and the decoded body, which is empty for an error status."""
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    tls = health.unverified()
     if certificate is not None:
         tls.load_cert_chain(*certificate)
     headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}

@@ -18,7 +18,8 @@ from cluster.resource import PODS
 from lab.client import client
 from scheduler.objects import Pod
 from tests.support.depth import repetitions
-from tests.system.support.triggers import POLL_S, Trigger, send
+from tests.support.patience import POLL_S
+from tests.system.support.triggers import Trigger, send
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -18,7 +18,6 @@ from cluster.connect import connect
 from lab.client import client
 from tests.certs.support import replicas
 from tests.support.depth import repetitions
-from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from lab.layout import Layout
@@ -28,6 +27,8 @@ ROUNDS = repetitions(1, 3)
 REVIEWS_A_SECOND = 20.0
 PODS_A_SECOND = 8.0
 PODS = 100
+MOST_ROUNDS = 5 * ROUNDS
+"""Restarts go on until the load was one."""
 
 
 async def test_rolling_restart_loses_no_admission_and_no_pod(empty_cluster: Layout) -> None:
@@ -64,16 +65,18 @@ async def test_rolling_restart_loses_no_admission_and_no_pod(empty_cluster: Layo
             pods.coming_and_going(),
             replicas.load(api, workers=8, rate=REVIEWS_A_SECOND) as reviews,
         ):
-            for replica in (*cluster.webhooks, *cluster.schedulers) * ROUNDS:
+            every = (*cluster.webhooks, *cluster.schedulers)
+            for number, replica in enumerate(every * MOST_ROUNDS):
+                if number >= len(every) * ROUNDS and min(pods.created, reviews.admitted) > PODS:
+                    break
                 await asyncio.to_thread(replica.stop)
                 replica.start()
                 await asyncio.to_thread(replica.until_ready)
-            async with asyncio.timeout(PATIENCE_S):
-                while min(pods.created, reviews.admitted) <= PODS:  # noqa: ASYNC110 -- the load has no events
-                    await asyncio.sleep(0.1)
             pods.stop()
             assert await settle(cluster, checker.books) == []
         assert checker.books.violations == []
         assert reviews.failures == []
         assert pods.refused == 0
         assert await replicas.failed_calls(api) == before
+        assert pods.created > PODS
+        assert reviews.admitted > PODS

@@ -43,9 +43,10 @@ class PatienceRule(Bindings, Queues, Quotas):
         One that preempts others waits for these, and has its cards held already. One whose reasons are out of date, as
         after a quota is gone, gets a hold when they have been computed again: after its back-off.
         """
-        uid = pod["metadata"]["uid"]
-        entry = self.cluster.state.queue.get(uid)
-        if self.cluster.state.holds.of(uid) is not None or (entry is not None and entry.is_stale):
+        uid, queue = pod["metadata"]["uid"], self.cluster.state.queue
+        entry = queue.get(uid)
+        is_pausing = entry is not None and entry.is_stale and queue.clock() < entry.ready_at
+        if self.cluster.state.holds.of(uid) is not None or is_pausing:
             return False
         return self.takes(pod) and _is_of(pod, team) and not {"nodeName", "schedulingGates"} & pod["spec"].keys()
 

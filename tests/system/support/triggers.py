@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from chaos.replica import Replica
 
-POLL_S = 0.2
-"""How often a test asks the API server; asking more often takes more processor time than what is tested."""
 _EXECUTED = 300
 """Statuses below this one say that a write was executed."""
 

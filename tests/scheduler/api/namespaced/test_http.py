@@ -1,7 +1,6 @@
 """The API for users with rights in one namespace: who is admitted, and what they see, over real TLS."""
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -22,6 +21,7 @@ from certs.source import listener_context
 from cluster.errors import UnreachableError
 from cluster.http.listener import listening
 from cluster.measurement import ContainerMeasurement, DeviceMeasurement, NodeMeasurement
+from lab import health
 from scheduler.api import openapi
 from scheduler.api.access_reviews import AccessReviews
 from scheduler.api.health import application
@@ -160,12 +160,10 @@ class Site:
         **names: str,
     ) -> tuple[int, Any]:
         """Send a request, validate the response against the OpenAPI document, and return status and response."""
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
         headers = {header: f"Bearer {token}" if header == "Authorization" else token} if token else {}
         headers |= {"Content-Type": content_type} if content_type else {}
         async with (
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session,
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=health.unverified())) as session,
             session.request(
                 method,
                 self.url + path.format(**{"namespace": "team", **names}) + query,
