@@ -36,7 +36,7 @@ demo: $(INSTALLED)  ## Show the main job on a real cluster: label, admission, pl
 test: $(INSTALLED)  ## Run all tests but those of `test-dra`; those that need root or a container runtime say so where it is missing.
 	@$(PYTEST) -m 'not dra'
 
-test-dra: $(INSTALLED)  ## Run the tests of DRA on Kubernetes 1.37; builds two of its programs first (half an hour).
+test-dra: $(INSTALLED)  ## Run the tests of DRA on Kubernetes 1.37; builds its programs first (half an hour).
 	@$(BIN)/python -m pytest -m dra tests/dra
 
 gpu-test: $(INSTALLED)  ## Run the tests that need an NVIDIA GPU, on any machine that has nvidia-smi; each says what it lacks.

@@ -46,11 +46,11 @@ MODULE = GoModule(
     sources=("etcd/main.go",),
 )
 
-# A newer API server and kube-scheduler, which satisfy extended resources by DRA: for the tests marked `dra`.
+# A newer API server, kube-scheduler and kubelet, which share devices by DRA: for the tests marked `dra`.
 DRA_MODULE = replace(
     MODULE,
     folder=Path(__file__).with_name("kubernetes-1.37"),
-    packages={name: PACKAGES[name] for name in ("kube-apiserver", "kube-scheduler")},
+    packages={name: PACKAGES[name] for name in ("kube-apiserver", "kube-scheduler", "kubelet")},
     sources=(),
 )
 
@@ -73,7 +73,7 @@ def provide(folder: Path, names: Iterable[str] = PACKAGES, *, report: Callable[[
 
 
 def provide_for_dra(folder: Path, names: Iterable[str] = PACKAGES, *, report: Callable[[str], None] = print) -> None:
-    """Link each of `names` into `folder`; API server and kube-scheduler are those of `lab/kubernetes-1.37`.
+    """Link each of `names` into `folder`; API server, kube-scheduler and kubelet are those of `lab/kubernetes-1.37`.
 
     Raises:
         LabError: as `provide`.

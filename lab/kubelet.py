@@ -68,6 +68,8 @@ def _configuration(layout: Layout) -> dict[str, Any]:
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{layout.cgroup}",
         "failSwapOn": False,
+        # Since 1.35 a kubelet refuses a machine with cgroup v1 by default.
+        "failCgroupV1": False,
         "makeIPTablesUtilChains": False,
         "podLogsDir": str(layout.node / "pod-logs"),
         "volumePluginDir": str(layout.node / "volume-plugins"),

@@ -55,8 +55,12 @@ def unsupported() -> list[str]:
     return missing or _failed_trials()
 
 
-def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
+def up(
+    layout: Layout, *, report: Callable[[str], None] = print, provide: Callable[..., None] = binaries.provide
+) -> None:
     """Start the node and return when it is Ready. The control plane must be running. Idempotent.
+
+    `provide` brings the kubelet into the lab, as `binaries.provide` does.
 
     Raises:
         LabError: the machine cannot run a node, the path of the lab's folder is too long for the kubelet's sockets, a
@@ -65,7 +69,7 @@ def up(layout: Layout, *, report: Callable[[str], None] = print) -> None:
     if missing := unsupported():
         raise LabError("real node", why="; ".join(missing), remedy="or pass --no-real-node")
     layout.check_socket(layout.kubelet / kubelet.LONGEST_SOCKET)
-    binaries.provide(layout.bin, ("kubelet",), report=report)
+    provide(layout.bin, ("kubelet",), report=report)
     containerd.provide(layout.bin, report=report)
     if not Daemon(layout, "kubelet").is_running:
         ports.require_free(layout, PORTS)

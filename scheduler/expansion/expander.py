@@ -160,6 +160,8 @@ class Expander:
             return
         self.placeholders.note_creation(name)
         resource = self._settings.resource
+        if placeholder.fits_full_nodes(self._state.node_cache, group, resource):
+            resource = ""
         amounts = placeholder.amounts_of(self._state.node_cache, group, pod, fills=not resource)
         body = placeholder.manifest(name, group, pod, amounts=amounts, resource=resource)
         try:

@@ -68,6 +68,19 @@ def amounts_of(node_cache: NodeCache, template: NodeTemplate, pod: Pod, *, fills
     return amounts
 
 
+def fits_full_nodes(node_cache: NodeCache, template: NodeTemplate, resource: str) -> bool:
+    """Whether a request for all cards of a node by `resource` fits nodes of the group whose cards are full.
+
+    A device plugin may advertise a card several times, once for each of its slots. By the sum of them an autoscaler
+    finds room on such a node, where the ledger has none, and brings no other.
+    """
+    return any(
+        node_cache.allocatable[name].get(resource, 0) > template.cards
+        and template.selector.items() <= node_cache.nodes[name].metadata.labels.items()
+        for name in node_cache.advertising
+    )
+
+
 def is_placeholder(pod: Pod) -> bool:
     """Whether a pod is a request for a node."""
     return pod.metadata.namespace == names.SYSTEM_NAMESPACE and names.PLACEHOLDER in pod.metadata.labels

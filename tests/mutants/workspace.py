@@ -147,7 +147,9 @@ def _call(folder: Path, script: str, **variables: str) -> subprocess.CompletedPr
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "TEST_PATIENCE_SECONDS": f"{_PATIENCE_S}"}
+    # A module with all its mutants takes seconds to compile, and tests start processes that import many of them.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "TEST_PATIENCE_SECONDS": f"{_PATIENCE_S}"}
 
 
 def _statistics(folder: Path) -> Path:

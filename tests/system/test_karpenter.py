@@ -19,13 +19,19 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.karpenter]
+SLOTS = 10
 _SHAPES = (4_000, 9_000, 13_000, 20_000, 27_000, 40_000)
 
 
+BARE: dict[str, Any] = {}
+PLUGIN = {"resource": "nvidia.com/gpu", "advertised": CARDS * SLOTS}
+"""A device plugin on each machine that advertises each slot of its cards."""
+
+
 @pytest.fixture(scope="module")
-def cloud(tranche: Layout) -> Iterator[Cloud]:
-    """Karpenter, with machines of four cards each and none at first."""
-    with karpenter.running(tranche) as made:
+def cloud(tranche: Layout, request: pytest.FixtureRequest) -> Iterator[Cloud]:
+    """Karpenter, with machines of four cards each and none at first, without device plugins or with them."""
+    with karpenter.running(tranche, **request.param) as made:
         yield made
 
 
@@ -46,6 +52,7 @@ def running(namespace: Namespace) -> dict[str, str]:
     return {each["metadata"]["name"]: each["spec"]["nodeName"] for each in pods}
 
 
+@pytest.mark.parametrize("cloud", [BARE], indirect=True)
 def test_a_slice_brings_a_node_from_zero_and_an_idle_node_goes(cloud: Cloud, namespace: Namespace) -> None:
     """A node with a slice stays however idle it seems to Karpenter; a second slice of the same size needs no other."""
     assert cloud.nodes() == []
@@ -69,6 +76,7 @@ def test_a_slice_brings_a_node_from_zero_and_an_idle_node_goes(cloud: Cloud, nam
     cloud.until(lambda: not cloud.nodes(), what="the end of the idle node")
 
 
+@pytest.mark.parametrize("cloud", [BARE], indirect=True)
 def test_as_many_nodes_come_as_random_slices_need(cloud: Cloud, namespace: Namespace) -> None:
     """For a hundred slices of random sizes (seed 1), as many nodes come as best fit would fill, within one."""
     chance, before = random.Random(1), cloud.brought  # noqa: S311 -- not for secrets
@@ -77,6 +85,20 @@ def test_as_many_nodes_come_as_random_slices_need(cloud: Cloud, namespace: Names
     namespace.create(*(asking(f"slice-{number}", gpu=1, gpumem=size) for number, size in enumerate(sizes)))
     cloud.until(lambda: len(running(namespace)) == len(sizes), what=f"{len(sizes)} slices on nodes", seconds=300)
     assert abs(cloud.brought - before - needed(sizes)) <= 1
+
+
+@pytest.mark.parametrize("cloud", [PLUGIN], indirect=True)
+def test_a_node_comes_though_a_full_one_advertises_free_slots(cloud: Cloud, namespace: Namespace) -> None:
+    """Sixteen slices fill the cards of the first node, and 24 of its slots are free; idle nodes go."""
+    slices = [f"slice-{number}" for number in range(4 * CARDS)]
+    namespace.create(*(asking(name, gpu=1, gpumem=CARD_MIB // 4) for name in slices))
+    cloud.until(lambda: len(running(namespace)) == len(slices), what="a full node")
+    (full,) = cloud.nodes()
+    namespace.create(asking("one-more", gpu=1, gpumem=CARD_MIB // 4))
+    cloud.until(lambda: "one-more" in running(namespace), what="a slice on another node")
+    assert running(namespace)["one-more"] != full
+    namespace.delete("pod", "one-more", *slices)
+    cloud.until(lambda: not cloud.nodes(), what="the end of the idle nodes")
 
 
 def needed(sizes: list[int]) -> int:

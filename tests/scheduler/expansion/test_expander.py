@@ -211,6 +211,22 @@ async def test_node_is_requested_by_its_cpu_where_no_resource_names_its_cards() 
     assert resources == {"limits": {}, "requests": {"cpu": "57600m", "memory": "0"}}
 
 
+@pytest.mark.parametrize(("advertised", "limits"), [("2", {"nvidia.com/gpu": "2"}), ("8", {})])
+async def test_node_is_requested_by_its_cpu_where_cards_are_advertised_by_slots(
+    advertised: str, limits: dict[str, str]
+) -> None:
+    """An autoscaler would find two of eight on a node whose two cards are full; nodes of other groups do not matter."""
+    cluster = Cluster()
+    plugin = {"allocatable": {**TEMPLATE["allocatable"], "nvidia.com/gpu": advertised}}
+    cluster.driver.state.set_node(node("full", metadata={"name": "full", "labels": POOL}, status=plugin))
+    other = {"allocatable": {**TEMPLATE["allocatable"], "nvidia.com/gpu": "80"}}
+    cluster.driver.state.set_node(node("other", metadata={"name": "other", "labels": {}}, status=other))
+    cluster.driver.add(whole("p"))
+    await cluster.until_asked()
+    (asked,) = cluster.api.all("pods")
+    assert asked["spec"]["containers"][0]["resources"]["limits"] == limits
+
+
 async def test_request_that_somebody_deleted_is_made_again() -> None:
     """Under another name: the pod still waits."""
     cluster = Cluster()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from allocation.names import SYSTEM_NAMESPACE
 from lab import components, kubeconfig, manifests, wait
+from lab import namespace as node_namespace
 from lab.client import client
 from lab.components import LAB_NAMESPACE, Component
 from lab.files import write_private
@@ -17,12 +20,13 @@ from tests.support.patience import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from lab.client import Client
     from lab.layout import Layout
     from tests.system.conftest import Namespace
 
+ROOT: Final = Path(__file__).parents[3]
+AGENT: Final = "dra-agent"
 CARDS: Final = 4
 CARD_MIB: Final = 81920
 SETTLE_S: Final = 1.0
@@ -32,21 +36,13 @@ API: Final = "resource.k8s.io/v1"
 Object = dict[str, Any]
 
 
-def up(layout: Layout, *nodes: str, alone: str) -> None:
+def up(layout: Layout, *nodes: str, alone: str = "") -> None:
     """Start Tranche with these simulated nodes; the node `alone` has no agent yet (`start_agent`)."""
     manifests.install(layout)
     component = manifests.ROOT / "dra"
     objects = [each for file in ("agent.yaml", "class.yaml") for each in manifests.read((component / file).read_text())]
     client(layout).apply(*objects, *(_of_the_fleet(each) for each in objects if "subjects" in each))
-    card: Object = {
-        "count": CARDS,
-        "memoryMiB": CARD_MIB,
-        "model": "NVIDIA H100 80GB HBM3",
-        "island": ["a", "a", "b", "b"],
-    }
-    fleet = layout.config / "fleet.yaml"
-    write_private(fleet, yaml.safe_dump(dict.fromkeys(nodes, card), default_flow_style=False))
-    write_private(_fleet_of(layout, alone), yaml.safe_dump({alone: card}, default_flow_style=False))
+    fleet = write_private(layout.config / "fleet.yaml", _fleet(*nodes))
     configuration = {
         "webhook": {
             "host": "127.0.0.1",
@@ -72,7 +68,9 @@ def up(layout: Layout, *nodes: str, alone: str) -> None:
         },
     }
     write_private(layout.config / "tranche.yaml", yaml.safe_dump(configuration))
-    simulated = Component("simulated-nodes", (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", *nodes, alone))
+    simulated = Component(
+        "simulated-nodes", (LAB_NAMESPACE, "simulated-nodes"), ("lab.simulated", *nodes, *filter(None, [alone]))
+    )
     started = [simulated, *(components.component(layout, name) for name in ("agent", "webhook", "scheduler"))]
     for each in started:
         components.start(layout, each)
@@ -86,25 +84,34 @@ def up(layout: Layout, *nodes: str, alone: str) -> None:
 
 
 def start_agent(layout: Layout, node: str, folder: Path) -> Daemon:
-    """Start the agent of the node that is alone, with the folders of its kubelet and its runtime in `folder`."""
-    identity = kubeconfig.service_account_kubeconfig(layout, namespace=LAB_NAMESPACE, name="fleet-agent")
-    daemon = Daemon(layout, f"agent-{node}")
-    daemon.start(
-        [
-            *(sys.executable, "-m", "agent", "--config", str(layout.config / "tranche.yaml")),
-            *("--kubeconfig", str(identity), "--node-name", node, "--fleet-file", str(_fleet_of(layout, node))),
-            *(
-                "--metrics-port",
-                "0",
-                "--dra-plugin-folder",
-                str(folder / "plugin"),
-                "--cdi-folder",
-                str(folder / "cdi"),
-            ),
-            *("--dra-registration-folder", str(folder / "registry")),
-        ]
-    )
+    """Start the agent of a simulated node; the folders of its kubelet and its runtime are in `folder`."""
+    return _start_agent(layout, _agent(layout, node, folder / "plugin", folder / "registry", folder / "cdi"))
+
+
+def start_agent_of_real_node(layout: Layout) -> Daemon:
+    """Start the agent of the real node, beside its kubelet, with the folders that both have by default."""
+    plugins, registrations = layout.kubelet / "plugins" / CLASS, layout.kubelet / "plugins_registry"
+    command = _agent(layout, layout.node_name, plugins, registrations, layout.cdi_specs)
+    return _start_agent(layout, node_namespace.inside(layout, command))
+
+
+def _start_agent(layout: Layout, command: list[str | Path]) -> Daemon:
+    daemon = Daemon(layout, AGENT)
+    daemon.start(command, env={"PYTHONPATH": str(ROOT)})
     return daemon
+
+
+def _agent(layout: Layout, node: str, plugin: Path, registrations: Path, cdi: Path) -> list[str | Path]:
+    """Return the command of the agent of one node, which has the rights of the component and a token of its node."""
+    identity = kubeconfig.service_account_kubeconfig(
+        layout, namespace=SYSTEM_NAMESPACE, name="tranche-agent", node=node
+    )
+    fleet = write_private(layout.config / f"fleet-{node}.yaml", _fleet(node))
+    return [
+        *(sys.executable, "-m", "agent", "--config", layout.config / "tranche.yaml", "--kubeconfig", identity),
+        *("--node-name", node, "--fleet-file", fleet, "--metrics-port", "0", "--cdi-folder", cdi),
+        *("--dra-plugin-folder", plugin, "--dra-registration-folder", registrations),
+    ]
 
 
 def _of_the_fleet(shipped: Object) -> Object:
@@ -114,8 +121,14 @@ def _of_the_fleet(shipped: Object) -> Object:
     return {**shipped, "metadata": {**shipped["metadata"], "name": name}, "subjects": subjects}
 
 
-def _fleet_of(layout: Layout, node: str) -> Path:
-    return layout.config / f"fleet-{node}.yaml"
+def _fleet(*nodes: str) -> str:
+    card: Object = {
+        "count": CARDS,
+        "memoryMiB": CARD_MIB,
+        "model": "NVIDIA H100 80GB HBM3",
+        "island": ["a", "a", "b", "b"],
+    }
+    return yaml.safe_dump(dict.fromkeys(nodes, card), default_flow_style=False)
 
 
 def want(api: Client, node: str, allocator: str | None) -> None:

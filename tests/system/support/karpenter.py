@@ -1,7 +1,7 @@
 """Karpenter itself beside Tranche: its controllers decide which machines are bought, and its pretend cloud sells them.
 
-A machine that it bought gets a simulated kubelet, and its cards an agent. No device plugin runs there, as on any node
-of Tranche: the machine type promises `nvidia.com/gpu`, and the node does not advertise it.
+A machine that it bought gets a simulated kubelet, and its cards an agent. The machine type promises `nvidia.com/gpu`;
+a node advertises it only if the test plays a device plugin.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ IDLE_SECONDS: Final = 2
 class Cloud:
     """The machines that Karpenter brings, each with a kubelet and an agent."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, advertised: int | None) -> None:
         self._layout = layout
+        self._advertised = advertised
         self._served: set[str] = set()
         self._kubelets: list[Daemon] = []
 
@@ -88,19 +89,25 @@ class Cloud:
         self._kubelets.append(Daemon(self._layout, kubelet.name))
         components.start(self._layout, kubelet)
         self._served.update(nodes)
-        absent = {"nvidia.com/gpu": None}
+        cards = {"nvidia.com/gpu": None if self._advertised is None else str(self._advertised)}
         for node in nodes:
-            patch = {"status": {"capacity": absent, "allocatable": absent}}
+            patch = {"status": {"capacity": cards, "allocatable": cards}}
             client(self._layout).patch("nodes", node, patch, subresource="status")
         file = self._layout.config / "fleet.yaml"
         fleet = yaml.safe_load(file.read_text(encoding="utf-8"))
-        cards = [{"index": index, "memoryMiB": CARD_MIB} for index in range(CARDS)]
-        write_private(file, yaml.safe_dump({**fleet, **dict.fromkeys(nodes, cards)}))
+        reported = [{"index": index, "memoryMiB": CARD_MIB} for index in range(CARDS)]
+        write_private(file, yaml.safe_dump({**fleet, **dict.fromkeys(nodes, reported)}))
 
 
 @contextmanager
-def running(layout: Layout) -> Iterator[Cloud]:
-    """Run Karpenter with a NodePool of one machine type and no machine, and the scheduler with the expander."""
+def running(layout: Layout, *, resource: str = "", advertised: int | None = None) -> Iterator[Cloud]:
+    """Run Karpenter with a NodePool of one machine type and no machine, and the scheduler with the expander.
+
+    Args:
+        layout: the lab.
+        resource: by which the expander requests cards.
+        advertised: how many cards, or slots of cards, the device plugin of each node advertises; None without one.
+    """
     api, fleet = client(layout), layout.config / "fleet.yaml"
     before = fleet.read_text(encoding="utf-8")
     definitions = [yaml.safe_load(each) for each in karpenter_binary.definitions()]
@@ -113,10 +120,10 @@ def running(layout: Layout) -> Iterator[Cloud]:
         stack.callback(daemon.stop)
         daemon.start([karpenter_binary.provide()], env=_environment(layout))
         api.apply(*_objects())
-        cloud = Cloud(layout)
+        cloud = Cloud(layout, advertised)
         stack.callback(cloud.end)
         stack.callback(restart, layout, "scheduler")
-        restart(layout, "scheduler", "--config", str(_configuration(layout)))
+        restart(layout, "scheduler", "--config", str(_configuration(layout, resource)))
         yield cloud
 
 
@@ -169,14 +176,14 @@ def _objects() -> list[dict[str, Any]]:
     ]
 
 
-def _configuration(layout: Layout) -> Path:
+def _configuration(layout: Layout, resource: str) -> Path:
     """Write the lab's configuration with the expander and a group without nodes; return the file."""
     configuration = yaml.safe_load((layout.config / "tranche.yaml").read_text(encoding="utf-8"))
     group = {"name": POOL, "labels": LABELS, "cards": CARDS, "memory_mib": CARD_MIB, "allocatable": CAPACITY}
     configuration["scheduler"]["expander"] = {
         "enabled": True,
         "collect_seconds": 0.5,
-        "resource": "",
+        "resource": resource,
         "templates": [group],
     }
     file = layout.config / "expanding.yaml"
