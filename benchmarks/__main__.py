@@ -37,6 +37,7 @@ from benchmarks import (
     topology,
     volumes,
 )
+from benchmarks.pace import pace
 from benchmarks.results import Result, Row
 
 _ALL = (
@@ -96,7 +97,7 @@ def main() -> int:
     everything: list[Row] = []
     with cluster.shared() if arguments.smoke else nullcontext():
         for name in arguments.names or _BENCHMARKS:
-            rows, samples = [], []
+            rows, samples, before = [], [], round(pace(), 2)
             for row, sample in _BENCHMARKS[name](smoke=arguments.smoke):
                 print(f"{row.what}: {row.figure}", file=sys.stderr, flush=True)
                 rows.append(row)
@@ -104,7 +105,7 @@ def main() -> int:
             if not rows:  # left out, and it has said why
                 continue
             stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H%M%SZ")
-            Result(name, here, rows, samples).write(arguments.results / f"{name}-{stamp}.jsonl")
+            Result(name, here, rows, samples, before).write(arguments.results / f"{name}-{stamp}.jsonl")
             everything += rows
     print(results.table(everything))
     return int(any(row.passed is False for row in everything) and not arguments.smoke)

@@ -4,7 +4,7 @@ import argparse
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Final
@@ -42,9 +42,17 @@ def _tables(newest: Sequence[tuple[str, Result]]) -> str:
     """Return a table for each day and machine, with how much the code has changed since."""
     text = ""
     for (day, machine), group in groupby(newest, key=lambda each: (each[0], each[1].machine)):
-        table = results.table(row for _, result in group for row in result.rows)
-        text += f"Measured on {day}{_changes(day)},\non {machine}.\n\n{table}\n\n"
+        runs = [result for _, result in group]
+        table = results.table(row for each in runs for row in each.rows)
+        text += f"Measured on {day}{_changes(day)},\non {machine}{_pace(runs)}.\n\n{table}\n\n"
     return text.removesuffix("\n")
+
+
+def _pace(runs: Iterable[Result]) -> str:
+    """Return how fast the machine was, in words; nothing if that was not measured."""
+    known = sorted(each.pace for each in runs if each.pace)
+    bounds = dict.fromkeys(f"{each:.1f}" for each in (*known[:1], *known[-1:]))
+    return f",\nat {' to '.join(bounds)} times the usual time for a piece of work" if known else ""
 
 
 def _changes(day: str) -> str:

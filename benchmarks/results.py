@@ -41,29 +41,39 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
-    """One line of a file; exactly one of the fields is set."""
+    """One line of a file: a row, a sample, or the machine and its pace."""
 
     machine: Machine | None = None
+    pace: float = 0.0
     row: Row | None = None
     sample: Sample | None = None
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One run of one benchmark: a file of JSON lines."""
+    """One run of one benchmark: a file of JSON lines.
+
+    Attributes:
+        benchmark: its name.
+        machine: where it ran.
+        rows: its figures.
+        samples: its raw numbers.
+        pace: the time of a fixed piece of work just before, as a multiple of the usual; 0 if it was not measured.
+    """
 
     benchmark: str
     machine: Machine
     rows: list[Row]
     samples: list[Sample]
+    pace: float = 0.0
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a file that `write` has written."""
         decoder = msgspec.json.Decoder(_Line)
         lines = [decoder.decode(line) for line in path.read_bytes().splitlines()]
-        (machine,) = (line.machine for line in lines if line.machine is not None)
+        ((machine, pace),) = ((line.machine, line.pace) for line in lines if line.machine is not None)
         rows = [line.row for line in lines if line.row is not None]
-        return cls(rows[0].benchmark, machine, rows, [line.sample for line in lines if line.sample is not None])
+        return cls(rows[0].benchmark, machine, rows, [line.sample for line in lines if line.sample is not None], pace)
 
     def write(self, path: Path) -> None:
         """Write the machine, the rows and the raw numbers, one JSON object per line."""
@@ -74,7 +84,7 @@ class Result(msgspec.Struct, frozen=True):
             for each in self.samples
         )
         lines = [
-            _Line(machine=self.machine),
+            _Line(machine=self.machine, pace=self.pace),
             *(_Line(row=row) for row in self.rows),
             *(_Line(sample=s) for s in rounded),
         ]

@@ -20,7 +20,7 @@ WHAT = "decision, 1,000 nodes of 8 cards, repeating"
 def growth(figure: str) -> Result:
     """Return a result with one row."""
     row = Row("growth", WHAT, figure, "a peer", "p50 ≤ 40 µs", passed=False)
-    return Result("growth", machine.describe(), [row], [Sample("growth", WHAT, [0.00003, 0.00005, 0.00007])])
+    return Result("growth", machine.describe(), [row], [Sample("growth", WHAT, [0.00003, 0.00005, 0.00007])], 1.87)
 
 
 def test_results_round_trip(tmp_path: Path) -> None:
@@ -45,6 +45,7 @@ def test_report_writes_table_and_plots(tmp_path: Path, monkeypatch: pytest.Monke
     assert report.main() == 0
     text = page.read_text()
     assert text.startswith("before\n<!-- results -->\nMeasured on 2026-11-21")
+    assert ",\nat 1.9 times the usual time for a piece of work.\n" in text
     assert f"| {WHAT} | 50 µs | a peer | p50 ≤ 40 µs | FAIL |" in text
     assert text.endswith("<!-- end of results -->\nafter\n")
     assert "old" not in text
