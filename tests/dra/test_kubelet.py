@@ -151,6 +151,16 @@ def test_each_container_has_the_cards_and_limits_of_its_request(cluster: Layout,
     has_no_file(cluster)
 
 
+def test_container_names_a_request_that_has_alternatives(cluster: Layout, claimant: Namespace) -> None:
+    """It gets the card and the limits of the alternative that was chosen."""
+    amounts = {"big": f"{2 * dra.CARD_MIB}Mi", "small": "5Gi"}
+    either = [{"name": name, **dra.request(memory=memory)["exactly"]} for name, memory in amounts.items()]
+    claimant.create(dra.template("cards", {"name": "gpu", "firstAvailable": either}))
+    running(claimant, "p", main="gpu")
+    assert environment(claimant, "p", "main")["CUDA_DEVICE_MEMORY_LIMIT_0"] == "5120m"
+    assert devices(claimant, "p", "main") == {"nvidia0"}
+
+
 def test_parts_of_one_card_are_of_two_pods(cluster: Layout, claimant: Namespace) -> None:
     """Each has its own limit, and a file of its own, until it ends."""
     claimant.create(dra.template("cards", dra.request("part", memory="30Gi")))

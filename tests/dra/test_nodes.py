@@ -108,6 +108,19 @@ def test_cards_are_of_one_island(claimant: Namespace, dra_node: str) -> None:
     assert dra.claimed(claimant, "pair", dra_node, dra.request(count=2), constraints=same) == ["gpu-2", "gpu-3"]
 
 
+def test_part_of_whichever_model_is_there(claimant: Namespace, dra_node: str) -> None:
+    """One alternative for each model, the first of which no node has."""
+
+    def alternative(name: str, model: str) -> dict[str, Any]:
+        selector = {"cel": {"expression": f'device.attributes["{dra.CLASS}"].model == "{model}"'}}
+        return {"name": name, **dra.request(memory="10Gi")["exactly"], "selectors": [selector]}
+
+    models = [alternative("a100", "NVIDIA A100-SXM4-40GB"), alternative("h100", dra.MODEL)]
+    assert dra.claimed(claimant, "c", dra_node, {"name": "gpu", "firstAvailable": models}) == ["gpu-0"]
+    (result,) = claimant.get("resourceclaims", "c")["status"]["allocation"]["devices"]["results"]
+    assert result["request"] == "gpu/h100"
+
+
 def test_cordoned_card_gets_no_new_claim(changing_nodes: Layout, claimant: Namespace, dra_node: str) -> None:
     """The pool keeps its generation: it has the same devices."""
     api = client(changing_nodes)

@@ -31,6 +31,7 @@ CARDS: Final = 4
 CARD_MIB: Final = 81920
 SETTLE_S: Final = 1.0
 LABEL: Final = "gpu.scheduling/allocator"
+MODEL: Final = "NVIDIA H100 80GB HBM3"
 CLASS: Final = "gpu.scheduling"
 API: Final = "resource.k8s.io/v1"
 Object = dict[str, Any]
@@ -125,7 +126,7 @@ def _fleet(*nodes: str) -> str:
     card: Object = {
         "count": CARDS,
         "memoryMiB": CARD_MIB,
-        "model": "NVIDIA H100 80GB HBM3",
+        "model": MODEL,
         "island": ["a", "a", "b", "b"],
     }
     return yaml.safe_dump(dict.fromkeys(nodes, card), default_flow_style=False)
