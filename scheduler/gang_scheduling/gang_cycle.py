@@ -135,6 +135,8 @@ class GangCycle:
                 if not all(state.node_cache.is_assumed(entry.pod.uid) for entry, _ in members):
                     return None  # one of them is gone
                 is_kept = not is_rehearsal
+                if is_kept:
+                    state.offer_released_holds(holds)
                 return ScheduledGang(gang, tuple(members), needed, tuple(rejected))
         finally:
             if not is_kept:

@@ -104,7 +104,7 @@ class ClusterState(Turns):
         counted = settings.resources.count
         self.volumes = VolumeCache(
             on_change=lambda node: self.ledger.note_change(node, taken=False),
-            on_release=lambda: self.queue.notify(ClusterEvent.STORAGE_CHANGED),
+            on_release=lambda uid: self._offer_released(uid, ClusterEvent.STORAGE_CHANGED),
         )
         self.storage = Storage(
             self.volumes,
@@ -324,8 +324,17 @@ class ClusterState(Turns):
             released += self.holds.release_taken(lift, placed.node, placed.charges)
             self.instance_requests.release_reserved(uid)
         self.participants.reserve(placed)
-        # A gang is tried as a whole, and may have its holds again.
-        if any(hold.gang is None and hold.frees(placed.node, placed.charges) for hold in released):
+        if any(hold.frees(placed.node, placed.charges) for hold in released):
+            self._offer_released(uid, ClusterEvent.POD_REMOVED)
+
+    def _offer_released(self, uid: str, event: ClusterEvent) -> None:
+        """Offer others what a pod has released, unless it is tried with its gang: then all comes back, or is taken."""
+        if not self.gangs.is_tried(uid):
+            self.queue.notify(event)
+
+    def offer_released_holds(self, before: Iterable[tuple[Hold, Pod]]) -> None:
+        """Offer others what is left of holds, now that a gang is kept; `before` are the holds before its trial."""
+        if any(self.holds.of(hold.uid) is not hold for hold, _ in before):
             self.queue.notify(ClusterEvent.POD_REMOVED)
 
     def forget(self, uid: str, *, wakes: bool = True) -> None:

@@ -43,12 +43,15 @@ class VolumeCache:
     """The storage objects, the volumes in use, and those that are assumed for pods."""
 
     def __init__(
-        self, *, on_change: Callable[[str], None] = lambda _node: None, on_release: Callable[[], None] = lambda: None
+        self,
+        *,
+        on_change: Callable[[str], None] = lambda _node: None,
+        on_release: Callable[[str], None] = lambda _uid: None,
     ) -> None:
         """Begin without objects.
 
-        `on_change` is called with each node that may take other pods than before, `on_release` when what was assumed
-        for a pod is given back, so that another one may get it.
+        `on_change` is called with each node that may take other pods than before, `on_release` with each pod for which
+        something was assumed that is given back, so that another one may get it.
         """
         self.objects = StorageObjects()
         self._on_change = on_change
@@ -151,7 +154,7 @@ class VolumeCache:
             if self._assumptions.is_waiting(uid):
                 for volume in self._assumptions.remove(uid):
                     self._reindex(volume)
-                self._on_release()
+                self._on_release(uid)
 
     def of_pod(self, pod: Pod) -> PodVolumes:
         """Return what the volumes of `pod` require, compiled once for one state of the cluster."""

@@ -1,5 +1,8 @@
 """Runs the scheduling loop of a test: the real queue, cycle and state, with Bindings that succeed at once."""
 
+from collections import Counter
+from typing import Final
+
 import msgspec
 
 from allocation.fairness.queue_spec import QueueSpec
@@ -13,6 +16,7 @@ from tests.scheduler.support.popping import due
 from tests.scheduler.support.scheduling import cycle_of
 from tests.scheduler.support.worlds import bound
 
+_MOST_DECISIONS: Final = 100
 DELETED = "2026-01-01T01:00:00Z"
 
 
@@ -39,9 +43,14 @@ class Driver:
         self.order: list[str] = []
 
     async def settle(self) -> list[str]:
-        """Place pods until none is due; return the names of those that were placed, in order."""
-        before = len(self.order)
+        """Place pods until none is due; return the names of those that were placed, in order.
+
+        No time goes by meanwhile, and nothing but what is decided changes, so it must come to an end.
+        """
+        before, decided = len(self.order), Counter[str]()
         while (entry := await due(self.state.queue)) is not None:
+            decided[entry.pod.uid] += 1
+            assert decided[entry.pod.uid] <= _MOST_DECISIONS, f"{entry.pod} is decided again and again"
             await self.decide(entry)
         return self.order[before:]
 
