@@ -113,12 +113,8 @@ def devices(tenant: Namespace, name: str, container: str) -> set[str]:
 
 
 def files(layout: Layout) -> list[str]:
-    """Return the CDI files of claims, without those of NVIDIA's software."""
-    return sorted(
-        each.name
-        for each in layout.cdi_specs.iterdir()
-        if json.loads(each.read_text())["kind"] == "gpu.scheduling/claim"
-    )
+    """Return the names of the CDI files of claims."""
+    return sorted(each.name for each in layout.cdi_specs.glob("gpu.scheduling-claim-*.json"))
 
 
 def has_no_file(layout: Layout) -> None:
@@ -208,7 +204,7 @@ def test_kubelet_that_starts_again_finds_the_agent(cluster: Layout, claimant: Na
 
 
 def test_no_container_starts_by_a_slice_that_is_gone(cluster: Layout, claimant: Namespace) -> None:
-    """Back with the ledger the agent refuses each claim; the pod's event says why, and a pod of the ledger runs."""
+    """Back with the ledger the agent refuses each claim, and the pod's event says why."""
     api, node = client(cluster), cluster.node_name
     assert dra.claimed(claimant, "c", node, dra.request(memory="10Gi")) == ["gpu-0"]
     allocation = claimant.get("resourceclaims", "c")["status"]["allocation"]
