@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from agent.metrics import UNREACHABLE, Metrics
-from agent.publishing.published_state import read_register, read_status, same
+from agent.publishing.published_state import Node, read_register, read_status, same
 from agent.report import NodeReport
 from allocation import names
 from allocation.wire import hami
@@ -133,14 +133,17 @@ class Publisher:
         if self._must_verify:
             self._must_verify = False
             await self._verify()
-        register = hami.encode_register(report.registered)
-        if register != self._register:
-            await self._annotate(register)
-            self._register = register
+        if self._status is None:
+            await self._api.get(NODES, Node, name=self.node)  # without a Node there would be a status for nothing
         status = report.status()
         if status != self._status:
             await self._apply_status(status)
             self._status = status
+        # Afterwards: with the annotation alone, and a device plugin, the node would pass for one of HAMi's plugin.
+        register = hami.encode_register(report.registered)
+        if register != self._register:
+            await self._annotate(register)
+            self._register = register
         if report != self._published:
             self._published = report
             self._on_published(report)

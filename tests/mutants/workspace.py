@@ -20,8 +20,9 @@ FOLDER: Final = ROOT / ".lab" / "mutants"
 MARKS: Final = " and ".join(
     f"not {mark}" for mark in ("apiserver", "kubelet", "helm", "image", "archive", "promtool", "browser")
 )
-UNABLE: Final = ("--ignore=tests/cli/test_base_installation.py",)
-"""Tests that cannot run mutants: those of an installation without packages for development, so without mutmut."""
+UNABLE: Final = ("--ignore=tests/cli/test_base_installation.py", "--ignore=tests/agent/test_mps_daemon.py")
+"""Tests that cannot run mutants: those of an installation without packages for development, so without mutmut, and
+those that run programs in a folder without its settings."""
 _STOP_S: Final = 60
 _PATIENCE_S: Final = 30
 """How long tests wait for what must happen (tests/support/patience.py): many mutants keep it from happening at all. A
