@@ -1,4 +1,4 @@
-"""What a gang is tried with is given back in vain: nobody is scheduled again because of it, and it neither."""
+"""A gang without places for all of its pods gives back what these took, and no pod is scheduled again for that."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def with_patient(driver: GangDriver) -> Hold:
     return hold
 
 
-async def test_a_hold_that_a_pod_of_the_gang_would_take_wakes_nobody() -> None:
+async def test_a_hold_that_a_pod_of_the_gang_took_comes_back_without_a_word() -> None:
     """It comes back with the end of the trial: the second pod has no place."""
     driver = GangDriver(state("n1", cards=1))
     hold = with_patient(driver)
@@ -41,7 +41,7 @@ async def test_what_is_left_of_a_hold_is_offered_once_the_gang_is_kept() -> None
     assert driver.state.holds.of(hold.uid) is None
 
 
-async def test_a_volume_that_a_pod_of_the_gang_would_take_wakes_nobody() -> None:
+async def test_a_volume_that_a_pod_of_the_gang_took_comes_back_without_a_word() -> None:
     """There is one volume for both."""
     driver = GangDriver(state("n1", cards=2))
     storage = driver.state.storage
