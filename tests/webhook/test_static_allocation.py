@@ -118,7 +118,9 @@ def test_limits_that_contradict_the_allocation_are_refused(
     """Neither the limits nor the allocation silently takes precedence."""
     verdict = admit(static({"main": [SHARE]}, {"name": "main", "resources": {"limits": limits}}), username=TRUSTED)
     assert not verdict.allowed
-    assert next(iter(limits)) in verdict.message
+    ((name, amount),) = limits.items()
+    assert f'resources.limits["{name}"]' in verdict.message
+    assert amount in verdict.message
     assert words in verdict.message
 
 

@@ -263,6 +263,23 @@ async def test_a_debt_is_paid_off_as_time_passes() -> None:
     assert await next_name(queue) == "costly"
 
 
+async def test_namespaces_without_pods_are_forgotten_once_their_debt_is_paid() -> None:
+    """Users create and delete namespaces as they like, and what is kept of them has to end."""
+    clock = Clock()
+    queue = make(clock)
+    queue.add(pod("costly", namespace="greedy"))
+    queue.charge(await popped(queue), 3.0, placed=False)
+    queue.add(pod("stays", namespace="modest"))
+    queue.remove("uid-costly")
+    for seconds, kept in ((0, {"greedy", "modest"}), (60, {"modest"})):
+        clock.now += seconds
+        for _ in range(64):  # they are looked for after as many events
+            queue.notify(ClusterEvent.POD_REMOVED)
+        assert await next_name(queue) == "stays"
+        queue.reactivate(queue._entries["uid-stays"])
+        assert {key.namespace for key in queue.competition._queues} == kept
+
+
 async def test_a_namespace_that_stood_back_competes_again_once_its_debt_is_paid() -> None:
     """No event of its own is needed: the pods that waited meanwhile have their place before younger ones."""
     clock = Clock()

@@ -42,8 +42,9 @@ class StatusApi:
         self.bodies.append((self.tries[-1][1], body))
         return b"{}"
 
-    def record(self, regarding: Reference, *, reason: str, note: str, **_: str) -> None:
-        """Store an event."""
+    def record(self, regarding: Reference, *, reason: str, note: str, action: str, **_: str) -> None:
+        """Store an event; the API server refuses one without an action."""
+        assert action
         self.events.append((reason, regarding, note))
 
     @property
