@@ -58,8 +58,11 @@ def test_usage_is_not_moved_away_by_a_label(tranche: Layout, team: Namespace) ->
     team.patch("pod", "first", {"metadata": {"labels": {QUEUE: str(OTHERS)}}})
     team.create(pod("second", labels={QUEUE: OTHERS}, node="gpu-sim-0", gpu=1, gpumem=100))
     team.placed(2)
-    wait.until(lambda: running(tranche, OTHERS), what="the status of the other queue", timeout_s=PATIENCE_S)
-    assert (running(tranche, TEAM), running(tranche, OTHERS)) == (1, 1)
+    wait.until(
+        lambda: (running(tranche, TEAM), running(tranche, OTHERS)) == (1, 1),
+        what="one pod in the status of each queue, which are written one after the other",
+        timeout_s=PATIENCE_S,
+    )
     assert charged(team, "first") == TEAM
 
 
