@@ -21,6 +21,7 @@ from tests.system.support import dra_driver as driver
 from tests.system.support import dra_nodes as dra
 from tests.system.support import nvidia_software
 from tests.system.support.plugin_mode import restart_kubelet
+from tests.system.test_delivery import devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -104,12 +105,6 @@ def environment(tenant: Namespace, name: str, container: str) -> dict[str, str]:
     lines = tenant.kubectl("exec", name, "-c", container, "--", "env").splitlines()
     found = dict(line.split("=", 1) for line in lines)
     return {key: value for key, value in found.items() if key.startswith(("CUDA", "NVIDIA", "GPU", "OWN"))}
-
-
-def devices(tenant: Namespace, name: str, container: str) -> set[str]:
-    """Return the cards of a running container."""
-    listed = tenant.kubectl("exec", name, "-c", container, "--", "ls", "/dev").split()
-    return {each for each in listed if each.startswith("nvidia")}
 
 
 def files(layout: Layout) -> list[str]:

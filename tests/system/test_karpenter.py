@@ -19,10 +19,8 @@ if TYPE_CHECKING:
     from lab.layout import Layout
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.karpenter]
-SLOTS = 10
 _SHAPES = (4_000, 9_000, 13_000, 20_000, 27_000, 40_000)
-
-
+SLOTS = 10
 BARE: dict[str, Any] = {}
 PLUGIN = {"resource": "nvidia.com/gpu", "advertised": CARDS * SLOTS}
 """A device plugin on each machine that advertises each slot of its cards."""
