@@ -9,6 +9,7 @@ that are created now may come after them.
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Final
 
 import msgspec
@@ -16,20 +17,19 @@ import msgspec
 from allocation.allocation import Allocation
 from allocation.errors import AllocationError
 from allocation.quota import UNLIMITED
-from allocation.steps import Steps, finish
+from allocation.steps import Steps
 from scheduler.api.capacity_types import PlaceCount, ShapeCapacity
 from scheduler.api.manifest_pod import SubmittedPod
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
+from scheduler.state.trial import Trial
 
 MOST_COPIES: Final = 1_000
 """The most pods that the scheduler counts for a request: nothing else is decided meanwhile."""
 MOST_SECONDS: Final = 0.5
 """The time after which the scheduler ends a count."""
-_FORGOTTEN: Final = 64
-"""The pods that are forgotten in one step."""
 _CHANGED: Final = "the cluster changed too often while pods were counted; ask again"
 _PREFIX: Final = "copy:"
 """Begins the UIDs of copies, which metrics and views of cards therefore leave out, as all reservations of no pod."""
@@ -54,20 +54,19 @@ def count(
     `ClusterState.alone`. Afterwards everything is as before.
     """
     state, serial = cycle.state, next(_serials)
-    holds = state.holds.pairs()
-    placed: list[Pod] = []
     nodes, models = Counter[str](), Counter[str]()
     why, is_exact, is_limited = "", False, False
-    try:
-        while len(placed) < most and not is_over():
+    with Trial(state) as trial, ExitStack() as uses:
+        while nodes.total() < most and not is_over():
             yield
-            copy = _copy(submitted.pod, serial, len(placed))
+            copy = _copy(submitted.pod, serial, nodes.total())
+            trial.add(copy.uid)
             result = yield from cycle.schedule(copy, creates_instances=False)
             if isinstance(result, Scheduled):
-                placed.append(copy)
                 nodes[result.node] += 1
                 models[_models(state, result.allocation)] += 1
                 state.bindings.set_pod(copy)  # the cards of its application are in use for the next ones
+                uses.callback(state.bindings.drop_pod, copy.uid)
                 continue
             if result is None:
                 why = _CHANGED
@@ -75,10 +74,7 @@ def count(
             why, is_exact = result.note, True
             is_limited = yield from _fits_without_limits(cycle, copy)
             break
-        yield from _forget(state, placed)
-    finally:
-        finish(_forget(state, placed))
-        state.restore_holds(holds)
+        yield from trial.forget()
     return ShapeCapacity(
         name=name,
         count=nodes.total(),
@@ -110,16 +106,6 @@ def _fits_without_limits(cycle: SchedulingCycle, pod: Pod) -> Steps[bool]:
         return False
     result = yield from cycle.find(pod, requirements, UNLIMITED)
     return isinstance(result, Scheduled)
-
-
-def _forget(state: ClusterState, placed: list[Pod]) -> Steps[None]:
-    """Forget the copies, the last one first, and remove them from the list."""
-    while placed:
-        uid = placed.pop().uid
-        state.forget(uid, wakes=False)
-        state.bindings.drop_pod(uid)
-        if len(placed) % _FORGOTTEN == 0:
-            yield
 
 
 def _models(state: ClusterState, allocation: Allocation | None) -> str:

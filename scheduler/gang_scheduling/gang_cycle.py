@@ -11,19 +11,17 @@ free memory of cards are tried.
 """
 
 from collections.abc import Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from allocation.steps import Exclusive, Steps, finish
+from allocation.steps import Exclusive, Steps
 from scheduler.cycle import gang_order
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, Unschedulable
 from scheduler.gangs.gang import Gang
 from scheduler.objects import Pod
-
-_FORGOTTEN: Final = 64
-"""The pods that are forgotten in one step."""
+from scheduler.state.trial import Trial
 
 
 class HasPod(Protocol):
@@ -112,14 +110,13 @@ class GangCycle:
     def _in_order(
         self, gang: Gang, entries: Sequence[E], *, explain: bool, is_rehearsal: bool
     ) -> Steps[ScheduledGang[E] | RejectedGang | None]:
-        state, needed = self._state, gang.size - gang.placed
-        holds = state.holds.pairs()
+        needed = gang.size - gang.placed
         members: list[tuple[E, Scheduled]] = []
         rejected: list[tuple[E, Unschedulable]] = []
-        is_kept = False
-        try:
+        with Trial(self._state) as trial:
             for entry in entries:
                 yield
+                trial.add(entry.pod.uid)
                 result = yield from self._cycle.schedule(entry.pod, explain=explain and not rejected)
                 if result is None:
                     return None
@@ -128,25 +125,11 @@ class GangCycle:
                     continue
                 rejected.append((entry, result))
                 if len(entries) - len(rejected) < needed:
-                    fitting = len(members)
-                    yield from self._forget(members)
-                    return RejectedGang(fitting, entry.pod, result)
+                    yield from trial.forget()
+                    return RejectedGang(len(members), entry.pod, result)
             with Exclusive("reserving for a gang"):
-                if not all(state.node_cache.is_assumed(entry.pod.uid) for entry, _ in members):
+                if not all(self._state.node_cache.is_assumed(entry.pod.uid) for entry, _ in members):
                     return None  # one of them is gone
-                is_kept = not is_rehearsal
-                if is_kept:
-                    state.offer_released_holds(holds)
+                if not is_rehearsal:
+                    trial.keep()
                 return ScheduledGang(gang, tuple(members), needed, tuple(rejected))
-        finally:
-            if not is_kept:
-                finish(self._forget(members))
-                state.restore_holds(holds)
-
-    def _forget(self, members: list[tuple[E, Scheduled]]) -> Steps[None]:
-        """Forget pods, the last one first, and remove them from the list."""
-        while members:
-            entry, _ = members.pop()
-            self._state.forget(entry.pod.uid, wakes=False)
-            if len(members) % _FORGOTTEN == 0:
-                yield

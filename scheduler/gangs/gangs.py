@@ -80,11 +80,6 @@ class Gangs:
         """Return the UIDs of the pods with a node, maybe only assumed there, of gangs that are being decided."""
         return frozenset(uid for gang in self._gangs.values() if gang.state_before is not None for uid in gang.nodes)
 
-    def is_tried(self, uid: str) -> bool:
-        """Whether the gang of a pod is being decided: what its pods are assumed on may be given back."""
-        gang = self.of(uid)
-        return gang is not None and gang.state_before is not None
-
     def nodes_of(self, pod: Pod) -> Mapping[str, int]:
         """Return the nodes of a pod's gang, with the number of pods that stay there; empty without a gang."""
         gang = self._of(pod)

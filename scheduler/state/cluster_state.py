@@ -123,6 +123,8 @@ class ClusterState(Turns):
         volumes = self.volumes if has_queue else None
         self.node_filter = NodeFilter(self.node_cache, volumes=volumes)
         self.names, self.has_queue = frozenset(names), has_queue
+        self.tried: set[str] = set()
+        """The UIDs of the pods that are assumed only to see whether they fit; see `scheduler.state.trial`."""
         self.claims, self.priority_classes = Claims(), PriorityClasses()
         self.bindings = AppBindings(
             ledger=self.ledger,
@@ -328,23 +330,16 @@ class ClusterState(Turns):
             self._offer_released(uid, ClusterEvent.POD_REMOVED)
 
     def _offer_released(self, uid: str, event: ClusterEvent) -> None:
-        """Offer others what a pod has released, unless it is tried with its gang: then all comes back, or is taken."""
-        if not self.gangs.is_tried(uid):
+        """Offer others what a pod has released, unless it is only tried: then all comes back, or is taken."""
+        if uid not in self.tried:
             self.queue.notify(event)
 
-    def offer_released_holds(self, before: Iterable[tuple[Hold, Pod]]) -> None:
-        """Offer others what is left of holds, now that a gang is kept; `before` are the holds before its trial."""
-        if any(self.holds.of(hold.uid) is not hold for hold, _ in before):
-            self.queue.notify(ClusterEvent.POD_REMOVED)
-
-    def forget(self, uid: str, *, wakes: bool = True) -> None:
-        """Count a pod no more that was assumed and will not be bound; one that the API server shows on a node stays.
-
-        Without `wakes`, no pod is scheduled again that waits for its cards: they are as free as before the decision.
-        """
+    def forget(self, uid: str) -> None:
+        """Count a pod no more that was assumed and will not be bound; one that the API server shows on a node stays."""
         if self.node_cache.is_assumed(uid):
             self.participants.unreserve(uid)
-            self.queue.wake(self.bindings.peers(uid) if wakes else ())
+            if uid not in self.tried:
+                self.queue.wake(self.bindings.peers(uid))
 
     def restore_holds(self, pairs: Iterable[tuple[Hold, Pod]]) -> None:
         """Hold again what was held for pods before a trial, and is not any more; not for pods that wait no longer."""

@@ -1,6 +1,9 @@
 """Capacity beside bindings, gangs, volumes, MIG, Leases and closed nodes, and what it leaves out."""
 
+from collections.abc import Callable
+
 import msgspec
+import pytest
 
 from allocation.allocation import Charge
 from allocation.inventory import NodeInventory
@@ -13,6 +16,8 @@ from cluster.metadata import ObjectMeta
 from scheduler.api import capacity, capacity_shapes, capacity_slice, capacity_stranded
 from scheduler.api.capacity_types import LargestSlice
 from scheduler.api.manifest_pod import SubmittedPod
+from scheduler.holds import Hold
+from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.allocation.support.mig_cards import instance, mig_card
@@ -22,6 +27,8 @@ from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.claims import claim
 from tests.scheduler.support.quotas import gpu_quota
 from tests.scheduler.support.scheduling import cycle_of
+from tests.scheduler.support.storage import claim as volume_claim
+from tests.scheduler.support.storage import mounts, storage_class, volume
 
 
 def bound_site() -> ClusterState:
@@ -39,6 +46,45 @@ def test_pods_of_an_application_use_up_its_cards() -> None:
     assert counted(made, app_pod("a", policy="single")).count == 2
     assert without_changes(made) == before
     assert not made.bindings._pods.of_app("comfyui")
+
+
+def with_a_hold() -> tuple[ClusterState, Pod]:
+    """Return a card, part of which is held for a pod that waits, and a shape that takes less of it."""
+    made, waits = state("n1", cards=1), pod("waits", memory=700, priority=-5)
+    held = (Charge("GPU-n1-0", memory_mib=700, cores=0, slots=1),)
+    made.set_pod(waits)
+    (entry,) = made.queue
+    made.holds.add(Hold(waits.uid, entry.key, made.fair_share.pod_rank(waits), "n1", held, frozenset()), waits)
+    return made, pod("a", memory=400, priority=7)
+
+
+def with_a_volume() -> tuple[ClusterState, Pod]:
+    """Return a card, and a shape whose claim takes the only volume."""
+    made = state("n1", cards=1)
+    made.storage.set_class(storage_class("local"))
+    made.storage.set_volume(volume("v", node="n1"))
+    made.storage.set_claim(volume_claim("c"))
+    return made, pod("a", memory=400, volumes=mounts("c"))
+
+
+def with_a_peer() -> tuple[ClusterState, Pod]:
+    """Return a card that is bound to an application with a pod, and the shape of another one."""
+    made = state("n1", cards=1, settings=settings())
+    made.bindings.set(gpu_binding("b", "GPU-n1-0"))
+    made.set_pod(app_pod("peer", policy="single"))
+    return made, app_pod("a", policy="single")
+
+
+@pytest.mark.parametrize("arrange", [with_a_hold, with_a_volume, with_a_peer])
+def test_a_count_wakes_no_pod(arrange: Callable[[], tuple[ClusterState, Pod]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the copies take comes back: a pod that is scheduled again for it would find what it found before."""
+    made, shape = arrange()
+    woken = list[object]()
+    monkeypatch.setattr(made.queue, "notify", woken.append)
+    monkeypatch.setattr(made.queue, "wake", woken.extend)
+    assert counted(made, shape).count > 0
+    assert not woken
+    assert not made.tried
 
 
 def test_a_pod_that_no_quota_holds_back_is_not_blamed_on_quotas() -> None:
