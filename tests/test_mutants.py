@@ -128,9 +128,12 @@ class FakeMutmut:
         "scheduler/queue/b.py": ["scheduler.queue.b.x_g__mutmut_own", "scheduler.queue.b.x_g__mutmut_wide"],
     }
     NOTICED = ("own", "wide")
+    """What the mutants' names end with that the first and the second run notice."""
 
     def __init__(self, folder: Path) -> None:
         self.runs: list[tuple[dict[str, list[str]], list[str]]] = []
+        self.codes: dict[str, int | None] = {}
+        """What tests with an API server exit with, by mutant; the default is that there is no such test."""
         self._calls: dict[str, list[str]] = {}
         self._metas = [folder / "rooms" / "mutants" / f"{file}.meta" for file in self.MADE]
 
@@ -156,6 +159,10 @@ class FakeMutmut:
         self.runs.append((self._calls, tried))
         return True
 
+    def run_with_api_server(self, _: Path, tests: str, *, mutant: str, **__: object) -> int | None:
+        """Run the tests of webhook, and of no other room."""
+        return self.codes.get(mutant, 5) if tests == "tests/webhook" else 5
+
 
 @pytest.fixture
 def mutmut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMutmut:
@@ -167,6 +174,7 @@ def mutmut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeMutmut:
     monkeypatch.setattr(workspace, "learn_calls", lambda _: fake.CALLS)
     monkeypatch.setattr(workspace, "assign", fake.assign)
     monkeypatch.setattr(workspace, "run", fake.run)
+    monkeypatch.setattr(workspace, "run_with_api_server", fake.run_with_api_server)
     monkeypatch.setattr(results, "change", lambda _, mutant: Change(mutant.name, "1", "2"))
     return fake
 
@@ -187,6 +195,30 @@ def test_rooms_with_their_scores_pass(mutmut: FakeMutmut) -> None:
     reasons = {Change("webhook.a.x_f__mutmut_none", "1", "2"): "equivalent"}
     assert command._try_rooms(["webhook", "scheduler/queue"], seconds=60, processes=1, reasons=reasons) == 0
     assert len(mutmut.runs) == 2
+
+
+@pytest.mark.parametrize(("code", "percent"), [(1, 100.0), (None, 100.0), (0, 66.7)])
+def test_tests_with_an_api_server_try_what_survives_the_others(
+    mutmut: FakeMutmut, capsys: pytest.CaptureFixture[str], code: int | None, percent: float
+) -> None:
+    """Those of its room; tests that do not end notice a mutant, too."""
+    mutmut.codes = {"": 0, "webhook.a.x_f__mutmut_none": code}
+    assert command._try_rooms(["webhook"], seconds=6000, processes=1, reasons={}) == int(code == 0)
+    assert f"webhook: {percent} % of 3 mutants noticed" in capsys.readouterr().out
+
+
+def test_tests_with_an_api_server_that_fail_without_a_mutant_are_an_error(mutmut: FakeMutmut) -> None:
+    """They would notice every mutant."""
+    mutmut.codes = {"": 1}
+    with pytest.raises(RuntimeError, match="a test of tests/webhook that needs an API server fails without a mutant"):
+        command._try_rooms(["webhook"], seconds=60, processes=1, reasons={})
+
+
+def test_mutants_that_time_did_not_suffice_for_survive(mutmut: FakeMutmut, capsys: pytest.CaptureFixture[str]) -> None:
+    """The end came before tests with an API server had noticed anything."""
+    mutmut.codes = {"": 0, "webhook.a.x_f__mutmut_none": None}
+    assert command._try_rooms(["webhook"], seconds=60, processes=1, reasons={}) == 1
+    assert "webhook: 66.7 % of 3 mutants noticed" in capsys.readouterr().out
 
 
 def test_sample_is_of_each_room(mutmut: FakeMutmut, capsys: pytest.CaptureFixture[str]) -> None:
@@ -267,6 +299,23 @@ def test_chosen_mutants_are_tried_by_assigned_tests(tmp_path: Path) -> None:
         assert {each.state for each in results.read(folder) if each.name in names} == {expected}
     assert {each.state for each in results.read(folder) if each.name not in names} == {State.UNTRIED}
     assert mutated.stat().st_mtime_ns == written, "all mutants are made once"
+
+
+def test_tests_that_need_an_api_server_are_run_with_one_mutant(tmp_path: Path) -> None:
+    """In the copy, and no others: without a mutant they pass."""
+    needing = "from code_.numbers import half\nimport pytest\n\n\n@pytest.mark.apiserver\ndef test_half() -> None:\n"
+    other = "def test_other() -> None:\n    raise AssertionError\n"
+    tests = {"tests/room/test_half.py": f"{needing}    assert half(5) == 2\n", "tests/room/test_other.py": other}
+    root, folder = project(tmp_path / "project", {"code_/numbers.py": CODE, **tests}), tmp_path / "copy"
+    workspace.prepare(folder, sources=["code_/numbers.py"], tests=["tests"], root=root)
+    workspace.generate(folder, processes=1)
+    (halved, *_) = [each.name for each in results.read(folder) if "half" in each.name]
+    assert workspace.run_with_api_server(folder, "tests/room", seconds=60) == 0
+    assert workspace.run_with_api_server(folder, "tests/room", mutant=halved, seconds=60) == 1
+    assert workspace.run_with_api_server(folder, "tests/room/test_other.py", seconds=60) == 5
+    assert workspace.run_with_api_server(folder, "tests/room", seconds=0.01) is None
+    results.record(folder, halved, 1)
+    assert {each.name for each in results.read(folder) if each.state is State.KILLED} == {halved}
 
 
 def test_a_test_that_fails_without_a_mutant_is_named(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ class Releasable:
             if level is None:
                 continue
             if level not in self._held:
-                self._held[level] = np.zeros_like(ledger.used)
+                self._held[level] = np.zeros(ledger.used.shape, ledger.used.dtype)
             for charge in each.charges:
                 self._add(self._held[level], row, charge)
 

@@ -41,7 +41,7 @@ _LEAST_FREE: Final = 1e-3
 """The free part of the cards of a model counts as so much at least."""
 _UNKNOWN: Final = (2**40, 2**60)
 """The CPU and memory of a node that does not exist yet: nothing is stranded there."""
-_NODES: Final = 1_000
+_NODES: Final = 128
 """Nodes that are read between two interruptions."""
 
 _Steps = tuple[int, int, tuple[tuple[str, int], ...]]

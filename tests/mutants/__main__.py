@@ -36,6 +36,12 @@ ROOMS: Final[Mapping[str, float]] = {
     **dict.fromkeys((f"scheduler/{room}" for room in _SCHEDULER), 90.0),
 }
 """The folders that are mutated, with the percentage of mutants that tests must notice."""
+_NO_TESTS: Final = 5
+"""pytest's exit code if there is no test to run."""
+_ENDLESS: Final = -24
+"""mutmut's exit code for tests that took too long."""
+_LONGEST_S: Final = 600.0
+"""The time after which tests with an API server are taken for endless."""
 WIDE: Final = ("tests/allocation", "tests/conformance", "tests/scheduler", "tests/webhook", "tests/cli", "tests/agent")
 """The tests that are tried on what survives those of its own room."""
 
@@ -103,6 +109,7 @@ def _try_rooms(
         workspace.assign(folder, calls)
         results.choose(folder, left)
         in_time = workspace.run(folder, processes=processes, seconds=end - time.monotonic())
+    in_time = in_time and _try_with_api_server(folder, rooms, names, end=end)
     tried = _named(folder, names)
     survivors = _survivors(folder, tried)
     _print_survivors(survivors, reasons)
@@ -112,6 +119,28 @@ def _try_rooms(
     print()
     enough = [_print_score(room, tried, survivors, reasons) for room in rooms]
     return int(not all(enough) or bool(stale))
+
+
+def _try_with_api_server(folder: Path, rooms: Iterable[str], names: Collection[str], *, end: float) -> bool:
+    """Try what survives by the tests of its room that need an API server; return whether time sufficed.
+
+    Raises:
+        RuntimeError: one of them fails without a mutant.
+    """
+    for room in rooms:
+        left = [each for each in _named(folder, names) if each.state is State.SURVIVED and _is_of(room, each.name)]
+        for mutant in ["", *(each.name for each in left)] if left else []:
+            seconds = min(end - time.monotonic(), _LONGEST_S)
+            code = workspace.run_with_api_server(folder, _tests_of(room), mutant=mutant, seconds=seconds)
+            if code is None and (seconds < _LONGEST_S or not mutant):
+                return False
+            if mutant:
+                results.record(folder, mutant, _ENDLESS if code is None else code)
+            elif code == _NO_TESTS:
+                break
+            elif code:
+                raise RuntimeError(f"a test of {_tests_of(room)} that needs an API server fails without a mutant")
+    return True
 
 
 def sample_of(names: Sequence[str], size: int, *, seed: int) -> list[str]:
@@ -173,6 +202,7 @@ def _try_changed(revision: str, *, seconds: float, processes: int, reasons: Mapp
     if names:
         workspace.learn_calls(folder)
         in_time = workspace.run(folder, processes=processes, seconds=end - time.monotonic())
+        in_time = in_time and _try_with_api_server(folder, rooms, names, end=end)
     tried = _named(folder, names)
     survivors = _survivors(folder, tried)
     counted = results.score(tried, survivors.values(), reasons)

@@ -93,6 +93,15 @@ def choose(folder: Path, names: Iterable[str]) -> None:
         meta.write_text(json.dumps(kept, indent=4), encoding="utf-8")
 
 
+def record(folder: Path, name: str, code: int) -> None:
+    """Keep the exit code of tests that were run with a mutant, as mutmut does."""
+    for meta in _metas(folder):
+        kept = json.loads(meta.read_text(encoding="utf-8"))
+        if name in kept["exit_code_by_key"]:
+            kept["exit_code_by_key"][name] = code
+            meta.write_text(json.dumps(kept, indent=4), encoding="utf-8")
+
+
 def _metas(folder: Path) -> list[Path]:
     """Return the files in which mutmut keeps the results, one for each module."""
     return sorted((folder / "mutants").rglob("*.py.meta"))

@@ -131,15 +131,34 @@ def run(folder: Path, *, processes: int, seconds: float | None = None) -> bool:
     """
     command = [sys.executable, "-c", f"{_RUN}; _run((), {processes})"]
     with subprocess.Popen(command, cwd=folder, env=_environment()) as process:
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            process.wait(_STOP_S)
-            return False
-    if process.returncode:
+        in_time = _ends_within(process, seconds)
+    if in_time and process.returncode:
         raise RuntimeError(f"mutmut failed with exit code {process.returncode}: read its output above")
+    return in_time
+
+
+def _ends_within(process: subprocess.Popen[bytes], seconds: float | None) -> bool:
+    """Wait for a process, or end it, in a way that it can clean up; return whether time sufficed."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait(_STOP_S)
+        return False
     return True
+
+
+def run_with_api_server(folder: Path, tests: str, *, mutant: str = "", seconds: float) -> int | None:
+    """Run the tests of a folder that need an API server, and nothing else that MARKS leaves out, with a mutant or none.
+
+    mutmut would start a control plane for each mutant and test. Return pytest's exit code, None if time did not
+    suffice.
+    """
+    marks = MARKS.replace("not apiserver", "apiserver")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", marks, tests]
+    environment = {**_environment(), "MUTANT_UNDER_TEST": mutant}
+    with subprocess.Popen(command, cwd=folder / "mutants", env=environment, stdout=subprocess.DEVNULL) as process:
+        return process.returncode if _ends_within(process, seconds) else None
 
 
 def _call(folder: Path, script: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
