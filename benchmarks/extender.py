@@ -1,11 +1,13 @@
 """The extender of one leader term, served over TLS, with a fleet of `benchmarks.fleets` and no API server."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
 import aiohttp
+import msgspec
 import uvloop
 
 from allocation import names
@@ -28,7 +30,7 @@ from scheduler.api.token_reviews import TokenReviews
 from scheduler.extender.routes import PATHS, extender_routes
 from scheduler.metrics.instruments import Metrics
 from scheduler.node_status import NodeStatus
-from scheduler.objects import Node, NodeMeta
+from scheduler.objects import Node, NodeMeta, Pod
 from scheduler.settings import SchedulerSettings
 from scheduler.state.cluster_state import ClusterState
 from scheduler.term_builder import build_term
@@ -37,12 +39,12 @@ _HOST = "127.0.0.1"
 _DAY = 86_400
 
 
-def serve(nodes: int, pipe: Pipe) -> None:
-    """Serve until terminated; send the port and the authority's certificate to `pipe`."""
-    uvloop.run(_serve(nodes, pipe))
+def serve(nodes: int, pods: Sequence[Mapping[str, Any]], pipe: Pipe) -> None:
+    """Serve a fleet where `pods` wait until terminated; send the port and the authority's certificate to `pipe`."""
+    uvloop.run(_serve(nodes, pods, pipe))
 
 
-async def _serve(nodes: int, pipe: Pipe) -> None:
+async def _serve(nodes: int, pods: Sequence[Mapping[str, Any]], pipe: Pipe) -> None:
     now = datetime.now(UTC)
     authority = new_authority("benchmark", lifetime=timedelta(days=1), now=now)
     source = IssuedSource(authority, names=ServerNames(("localhost",), (_HOST,)), now=now)
@@ -59,6 +61,8 @@ async def _serve(nodes: int, pipe: Pipe) -> None:
             is_trusted=lambda: True,
         )
         fill(term.state, nodes)
+        for pod in pods:
+            term._informers.pods.add_if_new(msgspec.convert(pod, Pod))  # noqa: SLF001 -- no API server shows it
         process.settle()
         guard = require_caller(Authenticator(TokenReviews(api), settings.serving), PATHS)
         app = application(extender_routes(lambda: term.extender), middlewares=[guard])

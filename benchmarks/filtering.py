@@ -9,6 +9,7 @@ import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvloop
@@ -28,7 +29,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     nodes, requests = (100, 10) if smoke else (_NODES, 1_000)
     numpy_pass = f"one numpy pass {microseconds(floor(fleets.half_full(nodes)))}"
-    with subprocesses.running(serve, nodes, what="the extender") as (_, (port, authority)):
+    with subprocesses.running(serve, nodes, _asking(), what="the extender") as (_, (port, authority)):
         tls = ssl.create_default_context(cadata=authority)
         for path, memory_mib, fleet in (
             ("/filter", _FITS, "half full"),
@@ -50,7 +51,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 def flame(path: Path) -> None:
     """Write a flame graph of the extender while it filters."""
     request = http_load.post("/filter", filter_arguments(_NODES, _FITS), host="localhost")
-    with subprocesses.running(serve, _NODES, what="the extender") as (pid, (port, authority)):
+    with subprocesses.running(serve, _NODES, _asking(), what="the extender") as (pid, (port, authority)):
         tls = ssl.create_default_context(cadata=authority)
         load = http_load.load(
             request, host="localhost", port=port, connections=1, requests=1_500, tls=tls, name="localhost"
@@ -64,10 +65,22 @@ def filter_arguments(nodes: int, memory_mib: int) -> bytes:
 
     The nodes are unordered, because kube-scheduler filters them in parallel.
     """
-    pod = cluster.fractional("asks", memory_mib=memory_mib)
+    pod = _pod(memory_mib)
     names = [fleets.node(number) for number in range(nodes)]
     random.Random(3).shuffle(names)
     return msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": names})
+
+
+def _pod(memory_mib: int) -> dict[str, Any]:
+    """Return a pod with a UID of its own."""
+    pod = cluster.fractional(f"asks-{memory_mib}", memory_mib=memory_mib)
+    pod["metadata"]["uid"] = f"uid-{memory_mib}"
+    return pod
+
+
+def _asking() -> list[dict[str, Any]]:
+    """Return the pods that kube-scheduler asks about: the extender knows them from its watch."""
+    return [_pod(memory_mib) for memory_mib in (_FITS, _FITS_NOWHERE)]
 
 
 if __name__ == "__main__":
