@@ -36,9 +36,10 @@ class Trial:
         self._state.restore_holds(self._holds)
 
     def add(self, uid: str) -> None:
-        """Begin with one pod more, before it is assumed."""
-        self._uids.append(uid)
-        self._state.tried.add(uid)
+        """Begin with one pod more, before it is assumed; one that is being bound already is none of the trial's."""
+        if not self._state.node_cache.is_assumed(uid):
+            self._uids.append(uid)
+            self._state.tried.add(uid)
 
     def forget(self) -> Steps[None]:
         """Forget the pods, the last one first."""

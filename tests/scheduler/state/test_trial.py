@@ -13,6 +13,7 @@ from scheduler.api import capacity
 from scheduler.api.manifest_pod import SubmittedPod
 from scheduler.gang_scheduling.gang_cycle import GangCycle, ScheduledGang
 from scheduler.holds import Hold
+from scheduler.state.trial import Trial
 from scheduler.volumes.planned_pod import PlannedPod
 from tests.scheduler.gang_scheduling.test_decision import waiting
 from tests.scheduler.support.builders import pod, state
@@ -68,6 +69,16 @@ def test_a_pod_that_was_kept_and_is_not_bound_wakes_others(monkeypatch: pytest.M
     monkeypatch.setattr(made.queue, "wake", woken.extend)
     made.forget("uid-m1")
     assert woken == ["peer of uid-m1"]
+
+
+def test_a_pod_that_is_being_bound_is_not_forgotten() -> None:
+    """Its cards would be given to another one meanwhile."""
+    made = state("n1")
+    kept(made)
+    with Trial(made) as trial:
+        trial.add("uid-m1")
+        assert not made.tried
+    assert made.node_cache.is_assumed("uid-m1")
 
 
 def test_a_gang_that_takes_no_held_card_wakes_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
