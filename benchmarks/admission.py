@@ -21,6 +21,7 @@ from aiohttp import web
 
 from allocation.settings import AllocationSettings
 from benchmarks import http_load, machine, profile, reviews, subprocesses
+from benchmarks.pace import within
 from benchmarks.results import Row, Sample, percentile
 from certs.leaf import ServerNames
 from certs.source import IssuedSource, listener_context
@@ -108,7 +109,10 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     what = "webhook, TLS, 1 MiB pod with 200 containers"
     p99 = percentile(load.seconds, 99) * 1e3
     figure = f"p50 {percentile(load.seconds, 50) * 1e3:.1f} ms, p99 {p99:.1f} ms"
-    yield Row(NAME, what, figure, "", f"! p99 ≤ {_LARGE_MS:g} ms", p99 <= _LARGE_MS), Sample(NAME, what, load.seconds)
+    yield (
+        Row(NAME, what, figure, "", f"! p99 ≤ {_LARGE_MS:g} ms", within(p99, _LARGE_MS)),
+        Sample(NAME, what, load.seconds),
+    )
 
 
 def flame(path: Path) -> None:

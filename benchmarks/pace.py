@@ -24,6 +24,11 @@ def pace() -> float:
     return median(seconds) / _REFERENCE_S
 
 
+def within(measured: float, limit: float) -> bool:
+    """Return whether work that was done just now took no longer than its limit, times the pace."""
+    return measured <= limit * pace()
+
+
 def _work() -> int:
     """Strings, dictionaries, attributes, a sort: what decisions consist of beside numpy."""
     total = 0

@@ -20,6 +20,7 @@ import uvloop
 from allocation.ledger.ledger import Ledger
 from allocation.settings import AllocationSettings
 from benchmarks import extender, fleets, machine, subprocesses
+from benchmarks.pace import within
 from benchmarks.results import Row, Sample, milliseconds, percentile
 from cluster.http.listener import listening
 from scheduler.queue.scheduling_queue import SchedulingQueue
@@ -70,14 +71,14 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     )
     what = f"the scheduler's processor time for an open page, {fleet}"
     yield (
-        Row(NAME, what, f"{part * 100:.1f} % of a core", "", f"≤ {_CORE_PART * 100:g} %", part <= _CORE_PART),
+        Row(NAME, what, f"{part * 100:.1f} % of a core", "", f"≤ {_CORE_PART * 100:g} %", within(part, _CORE_PART)),
         Sample(NAME, what, [busy]),
     )
     for what, seconds, limit in (
         (f"the page is painted, {fleet}", painted, _PAINT_S),
         (f"the page responds to a key or a click, {fleet}", responses, _RESPONSE_MS / 1e3),
     ):
-        passed = percentile(seconds, 98) <= limit
+        passed = within(percentile(seconds, 98), limit)
         yield Row(NAME, what, milliseconds(seconds), "", f"≤ {limit * 1e3:g} ms", passed), Sample(NAME, what, seconds)
 
 

@@ -17,6 +17,7 @@ from allocation.settings import AllocationSettings
 from allocation.steps import finish
 from allocation.wire.record import encode
 from benchmarks import fleets
+from benchmarks.pace import within
 from benchmarks.results import Row, Sample, microseconds, milliseconds, percentile
 from benchmarks.timing import Timed, timed
 from cluster.disruption_budget import PodDisruptionBudget
@@ -127,8 +128,8 @@ def _choose(chooser: Chooser, pod: Pod, *, helps: bool = True) -> Timed:
 def _rows(what: str, timed: Sequence[Timed], *, most: int = _MOST_MS) -> Iterator[tuple[Row, Sample]]:
     seconds, steps = [each.total for each in timed], [each.longest_step for each in timed]
     p50, longest = percentile(seconds, 50) * 1e3, max(steps) * 1e3
-    yield _row(what, seconds, milliseconds(seconds), f"p50 ≤ {most} ms", passed=p50 <= most)
-    figure, passed = f"{longest:.2f} ms", longest <= _LONGEST_STEP_MS
+    yield _row(what, seconds, milliseconds(seconds), f"p50 ≤ {most} ms", passed=within(p50, most))
+    figure, passed = f"{longest:.2f} ms", within(longest, _LONGEST_STEP_MS)
     yield _row(f"longest step (processor time): {what}", steps, figure, f"! ≤ {_LONGEST_STEP_MS} ms", passed=passed)
 
 

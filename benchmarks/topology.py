@@ -24,6 +24,7 @@ from allocation.topology.demand import DevicePolicy, TopologyDemand, TopologyMod
 from allocation.topology.layout import CardLinks, Layout
 from allocation.topology.tables import TopologyTables
 from benchmarks import fleets
+from benchmarks.pace import within
 from benchmarks.results import Row, Sample, microseconds
 from cluster import process
 
@@ -121,7 +122,7 @@ def _row(
     if target is None:
         return Row(NAME, what, figure, reference), Sample(NAME, what, list(seconds))
     most, measured = target
-    row = Row(NAME, what, figure, reference, f"≤ {most:g} µs", measured * 1e6 <= most)
+    row = Row(NAME, what, figure, reference, f"≤ {most:g} µs", within(measured * 1e6, most))
     return row, Sample(NAME, what, list(seconds))
 
 

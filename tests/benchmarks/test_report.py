@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from benchmarks import machine, plots, report, results
+from benchmarks import machine, pace, plots, report, results
 from benchmarks.results import Result, Row, Sample
 
 if TYPE_CHECKING:
@@ -21,6 +21,15 @@ def growth(figure: str) -> Result:
     """Return a result with one row."""
     row = Row("growth", WHAT, figure, "a peer", "p50 ≤ 40 µs", passed=False)
     return Result("growth", machine.describe(), [row], [Sample("growth", WHAT, [0.00003, 0.00005, 0.00007])], 1.87)
+
+
+@pytest.mark.parametrize(("slower", "is_within"), [(1.0, False), (1.6, True)])
+def test_limits_in_time_are_longer_in_a_slow_hour(
+    monkeypatch: pytest.MonkeyPatch, slower: float, *, is_within: bool
+) -> None:
+    """The pace is that of the moment."""
+    monkeypatch.setattr(pace, "pace", lambda: slower)
+    assert pace.within(15.0, 10.0) is is_within
 
 
 def test_results_round_trip(tmp_path: Path) -> None:
