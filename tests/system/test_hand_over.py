@@ -131,9 +131,7 @@ def test_bind_takes_no_pod_of_the_loop(pair: Pair, make: Callable[[str], Namespa
 def test_refused_binding_gives_the_claim_back(pair: Pair, make: Callable[[str], Namespace]) -> None:
     """Otherwise the adapter would tie the pod to the node that refuses it: it comes to another one within 15 s."""
     namespace = make("refused")
-    prefer = pod("full", node=NODES[0], gpu=1, gpumem=39_000)
-    namespace.create(prefer)
-    namespace.placed(1)
+    prefer(namespace, NODES[0])
     refuse_bindings(namespace, NODES[0])
     began = time.monotonic()
     create(namespace, "p", gpu=1, gpumem=500)
@@ -145,6 +143,12 @@ def test_refused_binding_gives_the_claim_back(pair: Pair, make: Callable[[str], 
     bindings = [each for each in tried if each["objectRef"].get("subresource") == "binding"]
     assert [audit.code(each) for each in bindings if each["objectRef"]["name"] == "p"] == [422, 201]
     log.info("on another node after %.1f s", time.monotonic() - began)
+
+
+def prefer(namespace: Namespace, node: str) -> None:
+    """Let a node be the best for a small pod: one that nearly fills a card of it runs there."""
+    namespace.create(pod("full", node=node, gpu=1, gpumem=39_000))
+    namespace.placed(1)
 
 
 def refuse_bindings(namespace: Namespace, node: str) -> None:
@@ -227,11 +231,16 @@ def check(namespace: Namespace) -> None:
 
 def test_kube_scheduler_binds_the_volumes_of_its_pods(pair: Pair, make: Callable[[str], Namespace]) -> None:
     """A volume that is there is reserved for its claim; for one that has to be made the claim gets the node."""
-    namespace = make("volumes")
+    bind_volumes(make("volumes"))
+    truth.recount(pair.layout)
+
+
+def bind_volumes(namespace: Namespace) -> None:
+    """Create pods with volumes, and wait until these are bound, or to be made."""
     provisioners = {"there": "kubernetes.io/no-provisioner", "made": "example.com/none"}
     namespace.api.apply(
         *(volumes.storage_class(name, each) for name, each in provisioners.items()),
-        volumes.local_volume(f"local-{NODES[1]}", node=NODES[1], storage_class="there"),
+        volumes.local_volume(f"{namespace.name}-{NODES[1]}", node=NODES[1], storage_class="there"),
     )
     for name in ("there", "made"):
         claimed, made = pod_with_adapter(name, gpu=1, gpumem=1000)
@@ -243,7 +252,6 @@ def test_kube_scheduler_binds_the_volumes_of_its_pods(pair: Pair, make: Callable
         return "volume.kubernetes.io/selected-node" in volume_claims["made"]["metadata"].get("annotations", {})
 
     namespace.until(has_node, "persistentvolumeclaims", what="the node of the volume that is to be made")
-    truth.recount(pair.layout)
 
 
 def test_loop_goes_on_without_kube_scheduler(pair: Pair, make: Callable[[str], Namespace]) -> None:
@@ -324,8 +332,16 @@ def create_until_one_has_an_adapter(namespace: Namespace, prefix: str) -> None:
     wait.until(is_allocated, what="a claim", timeout_s=PATIENCE_S)
 
 
-def test_every_right_is_used_and_none_is_missing(pair: Pair, logged_before: int) -> None:
+def test_every_right_is_used_and_none_is_missing(
+    pair: Pair, make: Callable[[str], Namespace], logged_before: int
+) -> None:
     """The component grants what kube-scheduler requests here, and nothing else but for later releases."""
+    bind_volumes(make("volumes-of-rights"))
+    refused = make("refused-rights")
+    prefer(refused, NODES[0])
+    refuse_bindings(refused, NODES[0])
+    create(refused, "p", gpu=1, gpumem=500)
+    refused.placed(2)
     objects = [
         each
         for text in (
