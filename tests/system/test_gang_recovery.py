@@ -67,8 +67,12 @@ class Cluster:
         return found
 
     async def emptied(self) -> None:
-        """Delete all pods, and wait until they are gone."""
-        for name in await self.pods():
+        """Delete all pods, those without a node first, and wait until they are gone.
+
+        The deletion of a pod that is bound at the same moment is refused: it was to be deleted without grace.
+        """
+        found = await self.pods()
+        for name in sorted(found, key=lambda name: found[name].spec.node_name):
             await self.api.request("DELETE", PODS.path(namespace=TEAM, name=name), body={"gracePeriodSeconds": 1})
         async with asyncio.timeout(HEALED_S):
             while await self.pods():  # noqa: ASYNC110 -- it asks the API server

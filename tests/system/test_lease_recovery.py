@@ -110,8 +110,8 @@ class Cluster:
         return bound
 
     async def emptied(self) -> None:
-        """Delete all pods, and wait until no Lease is left."""
-        for pod in await self.pods():
+        """Delete all pods, those without a node first, and wait until no Lease is left."""
+        for pod in sorted(await self.pods(), key=lambda pod: pod.spec.node_name):
             await self.delete(pod)
         async with asyncio.timeout(HEALED_S):
             while await self.pods() or await self.leases():  # noqa: ASYNC110 -- it asks the API server

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from allocation.wire.hami import decode_register
+from allocation.inventory import Card
 from lab import wait
 from lab.layout import Layout
-from tests.agent.support.cluster_view import as_scheduler, await_devices, await_heartbeat, published, register
+from tests.agent.support.cluster_view import as_scheduler, await_devices, await_heartbeat, await_registered, published
 from tests.agent.support.containers import ID, UID, Procfs
 from tests.nvml.stub import A100_MIG, DRIVER_NOT_LOADED, GPU_IS_LOST, MIB, Hardware, MigInstances, StubCard, cards
 from tests.support.patience import PATIENCE_S
@@ -38,6 +38,10 @@ def serve(
 
 def _health(devices: list[Any]) -> list[str]:
     return [device["health"] for device in devices]
+
+
+def _healthy(cards: tuple[Card, ...]) -> list[bool]:
+    return [card.healthy for card in cards]
 
 
 def test_hardware_is_published(cluster: Layout, hardware: Hardware, serve: Callable[..., Any], tmp_path: Path) -> None:
@@ -77,7 +81,7 @@ def test_hardware_is_published(cluster: Layout, hardware: Hardware, serve: Calla
         "bandwidthGBps": 478,
         "island": "nvlink-0",
     }
-    registered = decode_register("nvml-1", register(cluster, "nvml-1") or "").cards
+    registered = await_registered(cluster, "nvml-1", lambda cards: len(cards) == 2, what="two cards for HAMi")
     assert [(card.uuid, card.memory_mib, card.numa, card.slots) for card in registered] == [
         ("GPU-0", 81559, 1, 4),
         ("GPU-1", 81559, 1, 4),
@@ -96,8 +100,8 @@ def test_one_unhealthy_card_is_published_and_recovers(
     devices = await_devices(cluster, "nvml-2", lambda devices: "Unhealthy" in _health(devices), what="a lost card")
     assert _health(devices) == ["Healthy"] * 7 + ["Unhealthy"]
     assert "GPU is lost" in devices[7]["message"]
-    healthy = [card.healthy for card in decode_register("nvml-2", register(cluster, "nvml-2") or "").cards]
-    assert healthy == [True] * 7 + [False]
+    lost = [True] * 7 + [False]
+    await_registered(cluster, "nvml-2", lambda cards: _healthy(cards) == lost, what="the lost card for HAMi")
     hardware.cards[7].lines = []
     hardware.write()
     await_devices(cluster, "nvml-2", lambda devices: _health(devices) == ["Healthy"] * 8, what="its recovery")
@@ -138,7 +142,7 @@ def test_cards_stay_published_without_a_driver(cluster: Layout, hardware: Hardwa
     assert (status["state"], status["message"]) == ("DriverMissing", "nvmlInit: Driver Not Loaded")
     marks = {"health": "Unhealthy", "message": "nvmlInit: Driver Not Loaded"}
     assert devices == [device | marks for device in before["devices"]]
-    assert [card.healthy for card in decode_register("nvml-8", register(cluster, "nvml-8") or "").cards] == [False] * 2
+    await_registered(cluster, "nvml-8", lambda cards: _healthy(cards) == [False] * 2, what="both cards for HAMi")
     page = agent.http("/metrics")[1]
     assert 'tranche_agent_node_without_cards{node="nvml-8",state="DriverMissing"} 1.0' in page
     assert "tranche_agent_inventory_errors_total 0.0" not in page
@@ -216,7 +220,7 @@ def test_requested_instances_are_created_and_destroyed(
     request()
     await_devices(cluster, "nvml-7", lambda devices: len(devices) == 2, what="the end of the created instance")
     assert instances.lines() == ["GPU-m 7 0 19 6 1 MIG-m-1"]
-    (card,) = decode_register("nvml-7", register(cluster, "nvml-7") or "").cards
+    (card,) = await_registered(cluster, "nvml-7", lambda cards: len(cards) == 1, what="the card for HAMi")
     assert (card.mode, card.slots, len(card.mig_profiles)) == ("mig", 7, 4)
 
 

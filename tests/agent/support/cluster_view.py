@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from allocation.inventory import Card
+from allocation.wire.hami import decode_register
 from lab import wait
 from lab.client import Client, client
 from lab.layout import Layout
@@ -39,6 +41,21 @@ def await_devices(cluster: Layout, node: str, condition: Callable[[list[Any]], b
     def found() -> list[Any] | None:
         devices: list[Any] = published(cluster, node)["status"]["devices"]
         return devices if condition(devices) else None
+
+    return wait.until(found, what=what, timeout_s=PATIENCE_S)
+
+
+def await_registered(
+    cluster: Layout, node: str, condition: Callable[[tuple[Card, ...]], bool], *, what: str
+) -> tuple[Card, ...]:
+    """Wait until the cards of the node's register annotation meet the condition, and return them.
+
+    An agent writes it after the GpuNodeStatus.
+    """
+
+    def found() -> tuple[Card, ...] | None:
+        cards = decode_register(node, register(cluster, node) or "[]").cards
+        return cards if condition(cards) else None
 
     return wait.until(found, what=what, timeout_s=PATIENCE_S)
 
