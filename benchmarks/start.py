@@ -72,7 +72,7 @@ async def _run(*, nodes: int = 5_000, waiting: int = 5_000, idle_seconds: float 
     )
     target = f"ready ≤ {_READY_S:g} s, RSS ≤ {_RSS_MB} MB; CPU ≤ {_IDLE_PERCENT:g} % when nothing changes"
     figure = f"ready {ready:.1f} s, RSS {rss:.0f} MB; CPU {idle:.1f} %"
-    passed = within(ready, _READY_S) and rss <= _RSS_MB and within(idle, _IDLE_PERCENT)
+    passed = rss <= _RSS_MB and within(max(ready / _READY_S, idle / _IDLE_PERCENT), 1.0)
     others = f"with {waiting:,} others waiting: p50 {percentile(conditions, 50):.3f} s, at most {max(conditions):.3f} s"
     return [
         (Row(NAME, what[0], figure, "", target, passed), Sample(NAME, what[0], [ready])),

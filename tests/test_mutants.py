@@ -159,7 +159,7 @@ class FakeMutmut:
         self.runs.append((self._calls, tried))
         return True
 
-    def run_with_api_server(self, _: Path, tests: str, *, mutant: str, **__: object) -> int | None:
+    def run_with_api_server(self, _: Path, tests: str, *, mutant: str = "", **__: object) -> int | None:
         """Run the tests of webhook, and of no other room."""
         return self.codes.get(mutant, 5) if tests == "tests/webhook" else 5
 

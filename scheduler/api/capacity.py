@@ -1,9 +1,9 @@
 """Counts how many more pods of a shape fit: copies of a pod get nodes one after the other until one gets none.
 
-They are scheduled in the state itself, as the pods of a gang are (`scheduler.gang_scheduling.gang_cycle`), so each
-counts against quotas, nodes and cards as a pod does that is created; then all are forgotten. No other decision and no
-other inquiry may run between the steps (`ClusterState.alone`). Pods that wait already do not count: those of the shape
-that are created now may come after them.
+They are scheduled in the state itself, as the pods of a gang are (`scheduler.state.trial`), so each counts against
+quotas, nodes and cards as a pod does that is created; then all are forgotten. No other decision and no other inquiry
+may run between the steps (`ClusterState.alone`). Pods that wait already do not count: those of the shape that are
+created now may come after them.
 """
 
 import itertools

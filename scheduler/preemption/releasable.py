@@ -107,6 +107,7 @@ class Releasable:
             if level is None:
                 continue
             if level not in self._held:
+                # Not zeros_like, which writes the whole column in this one step.
                 self._held[level] = np.zeros(ledger.used.shape, ledger.used.dtype)
             for charge in each.charges:
                 self._add(self._held[level], row, charge)

@@ -68,6 +68,7 @@ class ClusterState(Turns):
         handed_over: the pods without a node that the loop leaves to kube-scheduler, by UID.
         resized_to: the sizes that are about to be written of some of them, by UID.
         requested_nodes: the rejections by nodes that the expander asked for, until its requests for them have ended.
+        tried: the UIDs of the pods that are assumed only to see whether they fit; `scheduler.state.trial` fills it.
     """
 
     def __init__(
@@ -124,7 +125,6 @@ class ClusterState(Turns):
         self.node_filter = NodeFilter(self.node_cache, volumes=volumes)
         self.names, self.has_queue = frozenset(names), has_queue
         self.tried: set[str] = set()
-        """The UIDs of the pods that are assumed only to see whether they fit; see `scheduler.state.trial`."""
         self.claims, self.priority_classes = Claims(), PriorityClasses()
         self.bindings = AppBindings(
             ledger=self.ledger,

@@ -128,18 +128,21 @@ def _try_with_api_server(folder: Path, rooms: Iterable[str], names: Collection[s
         RuntimeError: one of them fails without a mutant.
     """
     for room in rooms:
+        tests = _tests_of(room)
         left = [each for each in _named(folder, names) if each.state is State.SURVIVED and _is_of(room, each.name)]
-        for mutant in ["", *(each.name for each in left)] if left else []:
+        without = workspace.run_with_api_server(folder, tests, seconds=end - time.monotonic()) if left else _NO_TESTS
+        if without == _NO_TESTS:
+            continue
+        if without is None:
+            return False
+        if without:
+            raise RuntimeError(f"a test of {tests} that needs an API server fails without a mutant")
+        for mutant in left:
             seconds = min(end - time.monotonic(), _LONGEST_S)
-            code = workspace.run_with_api_server(folder, _tests_of(room), mutant=mutant, seconds=seconds)
-            if code is None and (seconds < _LONGEST_S or not mutant):
+            code = workspace.run_with_api_server(folder, tests, mutant=mutant.name, seconds=seconds)
+            if code is None and seconds < _LONGEST_S:
                 return False
-            if mutant:
-                results.record(folder, mutant, _ENDLESS if code is None else code)
-            elif code == _NO_TESTS:
-                break
-            elif code:
-                raise RuntimeError(f"a test of {_tests_of(room)} that needs an API server fails without a mutant")
+            results.record(folder, mutant.name, _ENDLESS if code is None else code)
     return True
 
 

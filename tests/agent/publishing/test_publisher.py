@@ -17,7 +17,7 @@ from cluster.gpu_node_status import Device, GpuNodeStatus
 from lab import wait
 from lab.client import client
 from lab.layout import Layout
-from tests.agent.support.cluster_view import REGISTER, await_heartbeat, heartbeat, published
+from tests.agent.support.cluster_view import REGISTER, await_heartbeat, await_registered, heartbeat, published
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.apiserver
@@ -139,12 +139,12 @@ def test_card_marked_unhealthy_in_the_file_is_published(
         what="card 1 unhealthy",
         timeout_s=PATIENCE_S,
     )
-
-    def registered() -> list[bool]:
-        annotation = client(cluster).get("node", "unhealthy-1")["metadata"]["annotations"].get(REGISTER, "[]")
-        return [card.healthy for card in decode_register("unhealthy-1", annotation).cards]
-
-    wait.until(lambda: registered() == [True, False], what="the same in the annotation", timeout_s=PATIENCE_S)
+    await_registered(
+        cluster,
+        "unhealthy-1",
+        lambda cards: [card.healthy for card in cards] == [True, False],
+        what="the same in the annotation",
+    )
 
 
 def test_invalid_file_keeps_the_last_inventory_published(

@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from allocation.allocation import Charge
 from allocation.steps import finish
 from scheduler.api import capacity
 from scheduler.api.manifest_pod import SubmittedPod
 from scheduler.gang_scheduling.gang_cycle import GangCycle, ScheduledGang
-from scheduler.holds import Hold
 from scheduler.state.trial import Trial
 from scheduler.volumes.planned_pod import PlannedPod
-from tests.scheduler.gang_scheduling.test_decision import waiting
+from tests.scheduler.gang_scheduling.test_decision import holding, waiting
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.gang_driving import member
 from tests.scheduler.support.scheduling import cycle_of
@@ -85,10 +83,7 @@ def test_a_gang_that_takes_no_held_card_wakes_no_pod(monkeypatch: pytest.MonkeyP
     """What is held for another pod is as it was."""
     made, waits, notified = state("n1"), pod("waits", memory=1000), list[object]()
     made.set_pod(waits)
-    key, rank = made.fair_share.key(waits), made.fair_share.pod_rank(waits)
-    charges = (Charge("GPU-n1-0", memory_mib=1000, cores=0, slots=1),)
-    hold = Hold(waits.uid, key, rank, "n1", charges, frozenset())
-    made.holds.add(hold, waits)
+    hold = holding(made, "waits", 0)
     monkeypatch.setattr(made.queue, "notify", notified.append)
     kept(made)
     assert not notified
