@@ -53,7 +53,7 @@ def running(namespace: Namespace) -> dict[str, str]:
 @pytest.mark.parametrize("cloud", [BARE], indirect=True)
 def test_a_slice_brings_a_node_from_zero_and_an_idle_node_goes(cloud: Cloud, namespace: Namespace) -> None:
     """A node with a slice stays however idle it seems to Karpenter; a second slice of the same size needs no other."""
-    cloud.until(lambda: not cloud.nodes(), what="the end of the nodes of other tests")
+    cloud.begin_without_nodes()
     namespace.create(asking("first", gpu=1, gpumem=4000))
     cloud.until(lambda: "first" in running(namespace), what="the first slice on a new node")
     namespace.create(asking("second", gpu=1, gpumem=4000))

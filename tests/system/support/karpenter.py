@@ -70,8 +70,16 @@ class Cloud:
 
     def keep_idle_nodes(self) -> None:
         """Let Karpenter take away no node that waits for its first pod."""
-        patch = {"spec": {"disruption": {"consolidateAfter": "Never"}}}
-        client(self._layout).patch("nodepool", POOL, patch)
+        self._take_away_after("Never")
+
+    def begin_without_nodes(self) -> None:
+        """End the machines that another test left, all of them idle, and let Karpenter take idle ones away again."""
+        self._take_away_after(f"{IDLE_SECONDS}s")
+        client(self._layout).delete_all("nodeclaims", wait=False)
+        self.until(lambda: not self.nodes(), what="the end of the machines of another test")
+
+    def _take_away_after(self, idle: str) -> None:
+        client(self._layout).patch("nodepool", POOL, {"spec": {"disruption": {"consolidateAfter": idle}}})
 
     def end(self) -> None:
         """End all machines: the NodePool goes, and Karpenter with its claims on machines."""
