@@ -2,6 +2,9 @@
 
 from collections.abc import Collection, Iterator, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from allocation.ledger.card_table import MEMORY
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_copy import LedgerCopy
@@ -26,17 +29,21 @@ class LedgerView:
         """Return the ledger in which the view has a node."""
         return self.copies if self.copies is not None and self.copies.row(node) is not None else self.ledger
 
-    def parts(self, nodes: Sequence[str], *, most: int) -> Iterator[tuple[Ledger, slice | list[int]]]:
-        """Divide `nodes` into parts of at most `most` nodes of one ledger, given by their positions in `nodes`."""
-        copies = self.copies
-        if copies is None:
-            for begin in range(0, len(nodes), most):
-                yield self.ledger, slice(begin, begin + most)
-            return
-        for ledger in (self.ledger, copies):
-            places = [place for place, node in enumerate(nodes) if (copies.row(node) is not None) == (ledger is copies)]
-            for begin in range(0, len(places), most):
-                yield ledger, places[begin : begin + most]
+    def parts(self, nodes: Sequence[str], *, most: int) -> Iterator[tuple[Ledger, NDArray[np.int64]]]:
+        """Divide `nodes` into parts of at most `most` nodes of one ledger, given by their positions in `nodes`.
+
+        Nodes whose rows follow one another come in one part, whatever their order: a pass over rows from the first to
+        the last takes less than gathering them.
+        """
+        everywhere = np.arange(len(nodes))
+        sources = [(self.ledger, everywhere)]
+        if self.copies is not None:
+            copied = self.copies.rows(nodes) >= 0
+            sources = [(self.ledger, everywhere[~copied]), (self.copies, everywhere[copied])]
+        for ledger, places in sources:
+            ordered = places[np.argsort(ledger.rows(nodes)[places])]
+            for begin in range(0, len(ordered), most):
+                yield ledger, ordered[begin : begin + most]
 
 
 def view(ledger: Ledger, *, without: Collection[str] = ()) -> Steps[LedgerView]:

@@ -73,7 +73,7 @@ def filter_nodes(cards: LedgerView, query: PlacementQuery, nodes: Sequence[str])
     for number, (ledger, places) in enumerate(cards.parts(nodes, most=_STEP)):
         if number:
             yield
-        part = nodes[places] if isinstance(places, slice) else [nodes[place] for place in places]
+        part = [nodes[place] for place in places.tolist()]
         values[places], scores[places], rejected = _filter(ledger, query, part, known)
         rejections |= rejected
     return FilteredNodes(values, scores, rejections)
