@@ -3,7 +3,6 @@
 The peers are the same pods without a gang, decided or bound one by one, in the same run.
 """
 
-import gc
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +20,7 @@ from benchmarks.extender import fill
 from benchmarks.pace import within
 from benchmarks.results import Row, Sample
 from benchmarks.timing import Timed, timed
+from cluster import process
 from cluster.api import Api
 from lab.layout import Layout
 from scheduler.cycle.cycle import SchedulingCycle
@@ -55,12 +55,11 @@ def _decisions(nodes: int, members: int, *, times: int) -> Iterator[tuple[Row, S
     cycle, gang_cycle = SchedulingCycle(state), GangCycle(SchedulingCycle(state))
     together: list[Timed] = []
     alone: list[float] = []
-    gc.collect()
-    gc.freeze()
     for turn in range(times):
         pods = [_pod(f"gang-{turn}-{number}", gang=f"g{turn}", size=members) for number in range(members)]
         for pod in pods:
             state.set_pod(pod)
+        process.settle()
         gang = state.gangs.of(pods[0].uid)
         if gang is None:
             raise SystemExit("the pods of the benchmark have no gang")

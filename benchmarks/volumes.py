@@ -1,6 +1,7 @@
-"""What volumes and preferences cost: one decision in this process, and end to end on a real API server.
+"""What volumes, preferences and rules about other pods cost: one decision in this process, and end to end.
 
-Each kind of pod is compared with a plain pod, without volumes and preferences, in the same run and in turns.
+Each kind of pod is compared with a plain pod, without any of these, in the same run and in turns. For the way end to
+end, the API server is a real one.
 """
 
 import asyncio
@@ -124,6 +125,10 @@ def _kinds() -> Mapping[str, _MakePod]:
     preferred = {"key": storage.ZONE, "operator": "In", "values": [storage.zone_of(0)]}
     term = {"weight": 100, "preference": {"matchExpressions": [preferred]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    replica = {**pod, "metadata": {**pod["metadata"], "labels": {"app": "replica"}}}
+    others = {"labelSelector": {"matchLabels": {"app": "replica"}}}
+    apart = {"requiredDuringSchedulingIgnoredDuringExecution": [{**others, "topologyKey": "kubernetes.io/hostname"}]}
+    even = {**others, "topologyKey": storage.ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
     return {
         _PLAIN: lambda _: pod,
         "a claim that all pods share": lambda _: storage.mounting(pod, "shared"),
@@ -132,6 +137,11 @@ def _kinds() -> Mapping[str, _MakePod]:
         "an unbound claim for which a volume is provisioned": mounting(storage.PROVISIONED),
         "an unbound claim that gets a local volume": mounting(storage.MATCHED),
         "a preferred node affinity": lambda _: {**pod, "spec": {**pod["spec"], "affinity": affinity}},
+        "apart from its replicas": lambda _: {
+            **replica,
+            "spec": {**pod["spec"], "affinity": {"podAntiAffinity": apart}},
+        },
+        "spread over zones": lambda _: {**replica, "spec": {**pod["spec"], "topologySpreadConstraints": [even]}},
     }
 
 

@@ -4,7 +4,7 @@ Pods come in bursts of equal ones. The score of a node for such a pod changes on
 pass over all columns, a decision evaluates the rows that changed since the last one and takes the maximum.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -108,6 +108,28 @@ class NodeRanking:
                 self._refresh()
         self._restore(passed)
         return None
+
+    def place_where(
+        self, accepts: Callable[[str], bool], request: PodRequest, *, headroom: Headroom, most: int
+    ) -> Placement | None:
+        """Choose in one step the best node that `accepts` the pod, and its cards; None if none of the best `most` does.
+
+        `place` must have found that some node fits.
+        """
+        self._refresh()
+        query = PlacementQuery(request, self._constraints, headroom)
+        passed = list[tuple[int, float]]()
+        try:
+            while len(passed) < most and (best := self._values.best())[1] != INFEASIBLE:
+                name = self._node(best[0])
+                outcome = place_on(self._ledger, query, name) if accepts(name) else None
+                if isinstance(outcome, Allocation):
+                    return Placement(outcome, charges(outcome, request), self._scores(best, 0))
+                self._values.set(best[0], INFEASIBLE)
+                passed.append(best)
+            return None
+        finally:
+            self._restore(passed)
 
     def _is_uniform(self, headroom: Headroom) -> bool:
         """Whether only the headroom can reject a node on which every container fits, and then rejects all nodes."""

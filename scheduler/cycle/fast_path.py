@@ -1,9 +1,8 @@
 """Fast path: reuses cached node rankings for pods with the same shape and node requirements.
 
 Its result equals that of the full path (`scheduler.cycle.evaluation` of every node). It has no result for static
-allocations. For pods that rules about other pods restrict, it only recognizes that no node fits. Volumes for unbound
-claims are looked for on the best node alone; if it has none, the full path looks at the other nodes. The reasons
-come from the full path.
+allocations. Rules about other pods, and volumes for unbound claims, are looked at on the best nodes alone, one after
+the other; if none of these takes the pod, the full path looks at all. The reasons come from the full path.
 """
 
 from collections import OrderedDict
@@ -80,7 +79,6 @@ class FastPath:
         Without `explain` the result may lack the reasons why no node takes the pod.
         """
         pods = self._node_filter.equivalence_class(pod)
-        depends_on_other_pods = self._node_filter.depends_on_other_pods(pod)
         closed = self._closed_nodes.now()
         key = (pods.key, minimum_request(requirements.own).cards)
         eligible = self._classes.get(key)
@@ -101,16 +99,20 @@ class FastPath:
             key=key,
         )
         best = yield from ranking.place(requirements.request, headroom=headroom, runners_up=_RUNNERS_UP)
-        bindings = self._node_filter.volume_bindings(pod, best.allocation.node) if best is not None else None
         if best is None:
             kind = self._kind(pod, key, requirements, headroom)
             self._remember_ranking(kind, ranking)
             return self.rejected(kind, explain=explain)
-        if depends_on_other_pods or bindings is None:
-            return self._known(self._kind(pod, key, requirements, headroom))  # only the full path evaluates all nodes
         preferences = self._scorer.preferences(pod)
-        if preferences and bindings:
-            return None  # scores are normalised over the nodes that have room for the unbound claims, too
+        individual = self._node_filter.individual_admission(pod)
+        if individual is not None:
+            # Scores are normalised over the nodes that take the pod itself, which only the full path finds.
+            found, (admits, most) = None, individual
+            if not preferences:
+                found = ranking.place_where(admits, requirements.request, headroom=headroom, most=most)
+            if found is None:
+                return self._known(self._kind(pod, key, requirements, headroom))
+            best = found
         if preferences:
             return (yield from self._place_preferred(pod, requirements, headroom, ranking, preferences))
         fitting, left = ranking.count(), None
@@ -121,7 +123,7 @@ class FastPath:
             best.scores,
             fitting=fitting,
             rejected=len(self._nodes) - fitting,
-            is_exact=not bindings and self._is_exact(requirements, headroom),
+            is_exact=individual is None and self._is_exact(requirements, headroom),
             left=left,
         )
         return Scheduled.on_cards(self._ledger, requirements, best.allocation, best.charges, note=note, path="cached")

@@ -14,6 +14,7 @@ from allocation.isolation import Isolation
 from allocation.ledger.changes import Changes
 from allocation.ledger.ledger import Ledger
 from allocation.ledger.ledger_view import LedgerView
+from allocation.placement.node_ranking import NodeRanking
 from allocation.placement.placement import Placement, place
 from allocation.placement.query import PlacementQuery
 from allocation.placement.ranking_cache import RankingCache
@@ -205,9 +206,31 @@ class World:
         assert chosen is not None
         assert (chosen.allocation, chosen.charges) == (plain.allocation, plain.charges)
         assert chosen.scores[chosen.allocation.node] == plain.scores[plain.allocation.node]
+        self.place_where(ranking, query, nodes)
         uid = f"pod-{len(self.pods)}-{self.chance.random()}"
         self.ledger.assume(uid, plain.allocation.node, plain.charges)
         self.pods.append(uid)
+
+    def place_where(self, ranking: NodeRanking, query: PlacementQuery, nodes: list[str]) -> None:
+        """Compare the choice among the nodes that a test accepts; it is tried on the best ones, and changes nothing."""
+        accepted, tried = set(self.chance.sample(nodes, self.chance.randint(0, len(nodes)))), list[str]()
+
+        def accepts(node: str) -> bool:
+            tried.append(node)
+            return node in accepted
+
+        among = [node for node in nodes if node in accepted]
+        plain = finish(place(LedgerView(self.ledger), query, among))
+        for most in (1, len(nodes)):
+            tried.clear()
+            found = ranking.place_where(accepts, query.request, headroom=query.headroom, most=most)
+            assert len(tried) <= most
+            if found is None:
+                assert not isinstance(plain, Placement) or most == 1
+                continue
+            assert isinstance(plain, Placement)
+            assert (found.allocation, found.charges) == (plain.allocation, plain.charges)
+            assert found.scores == {found.allocation.node: plain.scores[plain.allocation.node]}
 
 
 @given(st.integers(0, 2**32), st.integers(1, 60))

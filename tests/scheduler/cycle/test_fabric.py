@@ -30,6 +30,7 @@ RDMA = Fabric(
 )
 _PREFERRED, _REQUIRED = (f"{kind}DuringSchedulingIgnoredDuringExecution" for kind in ("preferred", "required"))
 _ZONE = {"key": "zone", "operator": "Exists"}
+_NEAR = {"nodeAffinity": {_PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [_ZONE]}}]}}
 _APART = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
 VARIABLES = {
     "nccl-ib-hca.gpu.scheduling/main": "=mlx5_2,mlx5_0",
@@ -85,12 +86,13 @@ def carried(chosen: Scheduled) -> dict[str, str]:
     ("affinity", "path"),
     [
         ({}, "cached"),
-        ({"nodeAffinity": {_PREFERRED: [{"weight": 1, "preference": {"matchExpressions": [_ZONE]}}]}}, "cached"),
-        ({"podAntiAffinity": {_REQUIRED: [_APART]}}, "full"),
+        (_NEAR, "cached"),
+        ({"podAntiAffinity": {_REQUIRED: [_APART]}}, "cached"),
+        ({**_NEAR, "podAntiAffinity": {_REQUIRED: [_APART]}}, "full"),
     ],
 )
 def test_the_binding_carries_the_variables_of_the_chosen_node(affinity: dict[str, Any], path: str) -> None:
-    """However the node was found: by the ranking, by the pod's preferences, or by evaluating each."""
+    """However the node was found: by the ranking, by preferences, by rules about other pods, or by evaluating each."""
     made = cluster([EVERYTHING], plain=Fabric(), rdma=RDMA)
     chosen = placed(made, claiming("a", EVERYTHING, affinity=affinity))
     assert (chosen.node, chosen.path) == ("rdma", path)

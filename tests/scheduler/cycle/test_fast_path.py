@@ -12,11 +12,13 @@ from allocation.inventory import NodeInventory
 from allocation.steps import Steps, finish
 from cluster.gpu_node_status import GpuNodeStatus, status_of
 from scheduler.cycle.result import Scheduled, Unschedulable
+from scheduler.filters import node_filter
 from scheduler.objects import Pod
 from scheduler.state.cluster_state import ClusterState
 from tests.allocation.support.mig_cards import instance, mig_card
 from tests.scheduler.support import claims
 from tests.scheduler.support.builders import Clock, lease, node, pod, state, status
+from tests.scheduler.support.preferring import HOST_NAME, PREFERRED, in_
 from tests.scheduler.support.scheduling import cycle_of, forget, schedule
 from tests.scheduler.support.storage_chaos import (
     CLASSES,
@@ -40,6 +42,31 @@ SPECS: list[dict[str, Any]] = [
     {"memory": 100, "annotations": {"tensor-fusion.ai/require-gpu-topology": "true"}},
     {"memory": 5000},
 ]
+APPS = {"matchLabels": {"app": "a"}}
+
+
+def near(key: str, *, anti: bool = False) -> dict[str, Any]:
+    """Return the affinity of a pod to pods of application a in the same domain, or its anti-affinity."""
+    terms = [{"labelSelector": APPS, "topologyKey": key}]
+    return {"podAntiAffinity" if anti else "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def spread(key: str, **changes: Any) -> dict[str, Any]:
+    """Return the constraint that pods of application a are spread over the domains of a key."""
+    constraint = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": APPS}
+    return {"topologySpreadConstraints": [{**constraint, **changes}]}
+
+
+RULES: list[dict[str, Any]] = [
+    {"affinity": near(HOST_NAME, anti=True)},
+    {"affinity": near("zone", anti=True)},
+    {"affinity": near("zone")},
+    spread(HOST_NAME),
+    spread("zone"),
+    {**spread("zone"), "affinity": near(HOST_NAME, anti=True)},
+    spread("zone", whenUnsatisfiable="ScheduleAnyway"),
+]
+"""What the specs of pods say about other pods."""
 CLAIMS = [
     *(claims.claim(f"claim-{number}", **devices) for number, devices in enumerate(claims.DEVICES)),
     *(claims.claim(f"linked-{number}", count=2, topology=each) for number, each in enumerate(claims.TOPOLOGIES)),
@@ -49,6 +76,11 @@ CLAIMS = [
 def no_fast_path(*_: object, **__: object) -> Steps[None]:
     """Return no result."""
     yield from ()
+
+
+def is_restricted(made: Pod) -> bool:
+    """Whether a pod has unbound claims, or rules about other pods, or may meet rules of others."""
+    return bool(made.spec.volumes or made.metadata.labels)
 
 
 class Twins:
@@ -114,7 +146,7 @@ class Twins:
             allocatable["nvidia.com/gpu"] = str(chance.randint(1, 3))
         return node(
             name,
-            metadata={"name": name, "labels": {"kubernetes.io/hostname": name, "zone": chance.choice("ab")}},
+            metadata={"name": name, "labels": {HOST_NAME: name, "zone": chance.choice("ab")}},
             spec={"taints": taints, "unschedulable": chance.random() < 0.1},
             status={"allocatable": allocatable},
         )
@@ -130,13 +162,14 @@ class Twins:
         return made
 
     def pod(self) -> Pod:
-        """Return a pod, half of them with a claim."""
+        """Return a pod, half of them with a claim, others with rules about pods of an application."""
         name, chance = f"asks-{self.next()}", self.chance
         volumes = {"volumes": some_volumes(chance)} if chance.random() < 0.6 else {}
         if chance.random() < 0.5:
             containers = ("main", "side")[: chance.choice((1, 1, 2))]
             return claims.claiming(name, chance.choice(CLAIMS), containers=containers, **volumes)
-        return pod(name, **{**chance.choice(SPECS), **volumes})
+        rules = chance.choice(RULES) if chance.random() < 0.5 else {}
+        return pod(name, labels={"app": chance.choice("ab")}, **{**chance.choice(SPECS), **volumes, **rules})
 
     def next(self) -> int:
         """Return a number that was not used before."""
@@ -160,8 +193,8 @@ class Twins:
         assert isinstance(full, Scheduled)
         assert (fast.node, fast.allocation, fast.charges) == (full.node, full.allocation, full.charges)
         assert (fast.instances, fast.visible_as) == (full.instances, full.visible_as)
-        # For unbound claims the fast path looks at the best node alone, and does not count the others.
-        assert fast.note == full.note or (fast.volumes and "at least" in fast.note)
+        # For rules and unbound claims the fast path looks at the best nodes alone, and does not count the others.
+        assert fast.note == full.note or (is_restricted(pending) and "at least" in fast.note)
         assert fast.volumes == full.volumes
         if self.chance.random() < 0.3:
             for each in self.states:
@@ -176,6 +209,52 @@ def test_fast_path_equals_full_path(seed: int, steps: int) -> None:
     twins = Twins(seed)
     for _ in range(steps):
         twins.step()
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"affinity": near(HOST_NAME, anti=True)}, ["n1", "n2", "n3", "n4"]),
+        ({"affinity": near("zone", anti=True)}, ["n1", "n3"]),
+        (spread("zone"), ["n1", "n3", "n1", "n3"]),
+        (spread(HOST_NAME, maxSkew=2), ["n1", "n1", "n2", "n2"]),
+    ],
+)
+def test_rules_about_other_pods_are_tried_on_the_best_nodes(spec: dict[str, Any], expected: list[str]) -> None:
+    """Best first, and every node is evaluated only where none of the best takes the pod."""
+    made = state()
+    for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b"), ("n4", "b")):
+        made.set_node(node(name, metadata={"name": name, "labels": {HOST_NAME: name, "zone": zone}}))
+        made.agent_reports.set(status(name, cards=1))
+        made.set_lease(lease(name))
+    for number, name in enumerate(expected):
+        found = finish(schedule(made, pod(f"a-{number}", memory=10, labels={"app": "a"}, **spec)))
+        assert isinstance(found, Scheduled)
+        assert (found.node, found.path) == (name, "cached")
+    if spec.get("affinity"):
+        last = finish(schedule(made, pod("last", memory=10, labels={"app": "a"}, **spec)))
+        assert isinstance(last, Unschedulable)
+        assert last.reasons == {"PodAntiAffinityMismatch"}
+        assert last.path == "full"
+
+
+def test_only_some_of_the_best_nodes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then every node is evaluated."""
+    monkeypatch.setattr(node_filter, "_RULED", 2)
+    made, rule = state("n1", "n2", "n3"), {"affinity": near(HOST_NAME, anti=True)}
+    found = [finish(schedule(made, pod(f"a-{at}", memory=10, labels={"app": "a"}, **rule))) for at in range(3)]
+    assert all(isinstance(each, Scheduled) for each in found)
+    assert [each.path for each in found if each is not None] == ["cached", "cached", "full"]
+
+
+def test_preferences_of_a_pod_with_rules_are_scored_over_the_nodes_that_take_it() -> None:
+    """The preferred node is not the one that its rules forbid, and scores are normalised without that."""
+    made = state("n1", "n2", "n3")
+    affinity = {**near(HOST_NAME, anti=True), "nodeAffinity": {PREFERRED: [in_(HOST_NAME, "n3", weight=9)]}}
+    found = [
+        finish(schedule(made, pod(f"a-{at}", memory=10, labels={"app": "a"}, affinity=affinity))) for at in range(2)
+    ]
+    assert [(each.node, each.path) for each in found if isinstance(each, Scheduled)] == [("n3", "full"), ("n1", "full")]
 
 
 @pytest.mark.parametrize("is_new", [True, False])

@@ -46,6 +46,7 @@ KINDS: list[dict[str, Any]] = [
     {"memory": 300, "nodeSelector": {"zone": "a"}},
     {"memory": 300, **PREFERRING},
     {**TWO, **PREFERRING},
+    {"memory": 300, **PREFERRING, "affinity": {**PREFERRING["affinity"], **APART["affinity"]}},
 ]
 
 

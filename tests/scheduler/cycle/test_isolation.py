@@ -22,11 +22,14 @@ from tests.scheduler.support import extending
 from tests.scheduler.support.builders import node, pod, state, status
 from tests.scheduler.support.claims import claim, claiming
 from tests.scheduler.support.explaining import explained
+from tests.scheduler.support.preferring import HOST_NAME, PREFERRED, in_
 from tests.scheduler.support.scheduling import schedule
 
 OLD_DRIVER = IsolationProblem("cuda", "the driver must be 615 or newer, and is 595.91")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _APART = {"podAntiAffinity": {_REQUIRED: [{"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}]}}
+
+_NEAR_AND_APART = {**_APART, "nodeAffinity": {PREFERRED: [in_(HOST_NAME, "elsewhere", weight=1)]}}
 
 
 def isolated(name: str, isolation: str, **more: Any) -> Pod:
@@ -53,7 +56,9 @@ def cluster(**offered: tuple[str, ...]) -> ClusterState:
 
 
 @pytest.mark.parametrize("isolation", ["cuda", "mps", "hami-core"])
-@pytest.mark.parametrize(("spec", "path"), [({}, "cached"), ({"affinity": _APART}, "full")])
+@pytest.mark.parametrize(
+    ("spec", "path"), [({}, "cached"), ({"affinity": _APART}, "cached"), ({"affinity": _NEAR_AND_APART}, "full")]
+)
 def test_a_pod_gets_a_node_that_can_enforce_its_limits(isolation: str, spec: dict[str, Any], path: str) -> None:
     """However the node is found; the others would take it by their cards."""
     made = cluster(first=(), second=tuple({"cuda", "mps", "hami-core"} - {isolation}), third=(isolation,))

@@ -62,6 +62,19 @@ def test_an_unbound_claim_is_matched_together_with_the_node() -> None:
     assert "node(s) didn't find available persistent volumes to bind" in third.note
 
 
+def test_the_volumes_are_looked_for_on_the_next_best_node() -> None:
+    """Without an evaluation of every node, if the best one has no volume left."""
+    made = state("n1", "n2", "n3", "n4")
+    made.storage.set_class(storage_class())
+    for node in ("n1", "n2", "n4"):
+        made.storage.set_volume(volume(f"pv-{node}", node=node))
+    for name in ("a", "b", "c"):
+        made.storage.set_claim(claim(name))
+    found = [scheduled(made, pod(name, memory=1, volumes=mounts(name))) for name in ("a", "b", "c")]
+    assert [(each.node, each.path) for each in found] == [("n1", "cached"), ("n2", "cached"), ("n4", "cached")]
+    assert "at least 0 nodes not fit, at most 4 nodes fit(n4:" in found[2].note
+
+
 def test_a_preferred_node_without_the_volume_is_not_chosen() -> None:
     """Preferences order only the nodes that have a volume for each unbound claim."""
     made = state("n1", "n2")
