@@ -232,10 +232,10 @@ def test_rules_about_other_pods_are_tried_on_the_best_nodes(spec: dict[str, Any]
         assert isinstance(found, Scheduled)
         assert (found.node, found.path) == (name, "cached")
     if spec.get("affinity"):
-        last = finish(schedule(made, pod("last", memory=10, labels={"app": "a"}, **spec)))
-        assert isinstance(last, Unschedulable)
-        assert last.reasons == {"PodAntiAffinityMismatch"}
-        assert last.path == "full"
+        for path in ("full", "cached"):
+            last = finish(schedule(made, pod(f"last-{path}", memory=10, labels={"app": "a"}, **spec)))
+            assert isinstance(last, Unschedulable)
+            assert (last.reasons, last.path) == ({"PodAntiAffinityMismatch"}, path)
 
 
 def test_only_some_of_the_best_nodes_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
