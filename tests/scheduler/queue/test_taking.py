@@ -1,4 +1,4 @@
-"""What others ask of the queue besides its next pod: pods by UID, several at once, the first one of each queue."""
+"""What the queue gives apart from its next pod: pods by UID, several at once, and the first one of each queue."""
 
 import pytest
 
@@ -93,17 +93,17 @@ def test_each_of_several_pods_is_woken() -> None:
     assert drained(queue) == ["rejected", "held"]
 
 
-def test_who_is_woken_is_told() -> None:
-    """To the one who watches the queue, before; that an event may help some is told without their UIDs."""
-    told: list[tuple[str, ...]] = []
+def test_the_listener_knows_who_is_woken() -> None:
+    """By their UIDs; of an event that may help any pod it gets none."""
+    known: list[tuple[str, ...]] = []
     queue = SchedulingQueue(
-        NoOrder(), clock=Clock(), first_backoff=1, longest_backoff=8, on_event=lambda uids: told.append((*uids,))
+        NoOrder(), clock=Clock(), first_backoff=1, longest_backoff=8, on_event=lambda uids: known.append((*uids,))
     )
     queue.add(pod("a"))
     queue.wake(["uid-a"])
     queue.wake([])
     queue.notify(ClusterEvent.POD_REMOVED)
-    assert told == [("uid-a",), ()]
+    assert known == [("uid-a",), ()]
 
 
 def first_waiting(queue: SchedulingQueue, *patient: str) -> tuple[list[str], int]:
