@@ -35,18 +35,21 @@ class Sizes(msgspec.Struct, frozen=True):
     Attributes:
         nodes: with eight cards each.
         running: pods of each node before the first turn.
-        pods: that each scheduler places in each part of a turn.
+        arriving: pods that are created while a scheduler works, in each turn of it.
+        waiting: pods that were created before. Until the first event is seen, a part of them is bound whose events
+            follow; the more there are, the less that matters.
         turns: of which each has both schedulers.
     """
 
     nodes: int
     running: int
-    pods: int
+    arriving: int
+    waiting: int
     turns: int
 
 
-_FULL: Final = Sizes(nodes=1_000, running=40, pods=1_000, turns=3)
-_SMOKE: Final = Sizes(nodes=12, running=10, pods=20, turns=1)
+_FULL: Final = Sizes(nodes=1_000, running=40, arriving=1_000, waiting=4_000, turns=3)
+_SMOKE: Final = Sizes(nodes=12, running=10, arriving=20, waiting=20, turns=1)
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -97,14 +100,14 @@ async def _measure(sizes: Sizes) -> _Measured:
             await cluster.settle(api, layout, nodes=sizes.nodes, pods=sizes.running)
             await cluster.namespace(api, _OPTED_IN, labels={names.INJECTION_LABEL: "enabled"})
             account = schedulers.identity(layout)
-            with_cards = _Meter(api, layout, _OPTED_IN, webhook.before_admission, sizes.pods)
-            plain = _Meter(api, layout, cluster.NAMESPACE, _plain, sizes.pods)
+            with_cards = _Meter(api, layout, _OPTED_IN, webhook.before_admission, sizes)
+            plain = _Meter(api, layout, cluster.NAMESPACE, _plain, sizes)
             async with webhook.running(api, layout, _OPTED_IN) as pid:
                 busy = machine.cpu_seconds(pid)
                 for turn in range(sizes.turns):
                     ours.append(await with_cards.turn(f"cost-{turn}", lambda: schedulers.loop(layout, account)))
                     stock.append(await plain.turn(f"plain-cost-{turn}", lambda: schedulers.stock(layout)))
-                busy = (machine.cpu_seconds(pid) - busy) / (2 * sizes.pods * sizes.turns)
+                busy = (machine.cpu_seconds(pid) - busy) / ((sizes.arriving + sizes.waiting) * sizes.turns)
     return _Measured(ours, stock, busy, with_cards.rss_mb)
 
 
@@ -112,28 +115,30 @@ class _Meter:
     """Measures what the pods of one kind, which `make` returns, cost in a namespace."""
 
     def __init__(
-        self, api: Api, layout: Layout, namespace: str, make: Callable[[str], dict[str, Any]], pods: int
+        self, api: Api, layout: Layout, namespace: str, make: Callable[[str], dict[str, Any]], sizes: Sizes
     ) -> None:
         self.rss_mb = 0.0
         self._api = api
         self._layout = layout
         self._namespace = namespace
         self._make = make
-        self._pods = pods
+        self._sizes = sizes
 
     async def turn(self, prefix: str, running: Callable[[], AbstractContextManager[int]]) -> _Turn:
         """Measure a scheduler, which `running` starts, with pods that arrive, and a new one with pods that wait."""
         with running() as scheduler:
             await self._placed(await self._create(f"{prefix}-first", 1), 1)
-            async with self._metered(scheduler) as costs:
-                await self._placed(await self._create(f"{prefix}-arriving", self._pods), self._pods)
+            async with self._metered(scheduler, pods=self._sizes.arriving) as costs:
+                before = await self._create(f"{prefix}-arriving", self._sizes.arriving)
+                await self._placed(before, self._sizes.arriving)
             (arriving,) = costs
             self.rss_mb = self.rss_mb or machine.rss_mb(scheduler)
-        before = await self._create(f"{prefix}-waiting", self._pods)
+        pods = self._sizes.waiting
+        before = await self._create(f"{prefix}-waiting", pods)
         with running() as scheduler:
             await self._placed(before, 1)
-            async with self._metered(scheduler, done=await self._events() - before) as costs:
-                await self._placed(before, self._pods)
+            async with self._metered(scheduler, pods=before + pods - await self._events()) as costs:
+                await self._placed(before, pods)
             (waiting_,) = costs
         return _Turn(arriving, waiting_)
 
@@ -159,14 +164,14 @@ class _Meter:
         return await writes.events(self._api, namespace=self._namespace)
 
     @asynccontextmanager
-    async def _metered(self, scheduler: int, *, done: int = 0) -> AsyncIterator[list[Cost]]:
-        """Measure the block, before which `done` of the pods were placed; its cost is in the list afterwards."""
+    async def _metered(self, scheduler: int, *, pods: int) -> AsyncIterator[list[Cost]]:
+        """Measure the block, in which `pods` are placed; its cost is in the list afterwards."""
         begin = self._busy(scheduler)
         costs = list[Cost]()
         yield costs
         end = self._busy(scheduler)
         # The pods of a smoke run may all have been placed before the block.
-        pods, least = max(self._pods - done, 1), _RESOLUTION_S
+        pods, least = max(pods, 1), _RESOLUTION_S
         costs.append(
             Cost(
                 max(end.scheduler - begin.scheduler, least) / pods,
