@@ -17,6 +17,7 @@ from allocation.claim import ClaimDevices, ClaimSpec
 from benchmarks import cluster, fleets, queues
 from benchmarks.queues import Scheduler
 from benchmarks.results import Row, Sample, microseconds, percentile
+from cluster import process
 from cluster.gpu_binding import GpuBinding
 from cluster.gpu_claim import GpuClaim
 from cluster.metadata import ObjectMeta
@@ -51,8 +52,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     counts = _SMOKE if smoke else _FULL
     sizes = _SMOKE_SIZES if smoke else msgspec.structs.replace(queues.FULL, queues=counts.queues)
-    gc.collect()
-    gc.freeze()
+    process.settle()
     yield from asyncio.run(_measure(sizes, counts))
 
 

@@ -20,6 +20,7 @@ from allocation.settings import AllocationSettings
 from benchmarks import fleets, hostile_objects, neighbours
 from benchmarks.pace import within
 from benchmarks.results import Row, Sample
+from cluster import process
 from cluster.api import Api
 from cluster.event_loop import PauseMonitor
 from cluster.events import Recorder
@@ -191,8 +192,7 @@ async def _run(pods: int, nodes: int, arrivals: int, *, hostile: bool) -> _Measu
         concurrent_binds=64,
         is_trusted=lambda: True,
     )
-    gc.collect()
-    gc.freeze()
+    process.settle()
     pauses = PauseMonitor()
     chores = [asyncio.create_task(each) for each in (pauses.run(), recorder.run(), failures.run(), loop.run())]
     waits = []

@@ -20,6 +20,7 @@ from benchmarks import fleets
 from benchmarks.pace import within
 from benchmarks.results import Row, Sample, microseconds, milliseconds, percentile
 from benchmarks.timing import Timed, timed
+from cluster import process
 from cluster.disruption_budget import PodDisruptionBudget
 from cluster.gpu_quota import GpuQuota, QuotaMeta
 from scheduler.cycle.cycle import SchedulingCycle
@@ -72,8 +73,7 @@ def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
 def _choices(sizes: Sizes) -> Iterator[tuple[Row, Sample]]:
     """Measure choices in a full fleet, and the memory of the columns that are kept between them."""
     state = _full(sizes)
-    gc.collect()
-    gc.freeze()
+    process.settle()
     fleet = f"{sizes.nodes:,} nodes, {len(state.running):,} pods of {_PRIORITIES} priorities"
     one, node = _pod("one", priority=9), _pod("node", priority=9, cards=fleets.CARDS)
     first = [_choose(_chooser(state), one) for _ in range(max(1, sizes.choices // 10))]
@@ -153,8 +153,7 @@ def _decisions(sizes: Sizes) -> Iterator[tuple[Row, Sample]]:
     chooser = _chooser(beside)
     finish(chooser.refresh())
     cycles = {False: SchedulingCycle(plain), True: SchedulingCycle(beside)}
-    gc.collect()
-    gc.freeze()
+    process.settle()
     for priority, whose in ((0, "a pod of low priority"), (99, "a pod of higher priority than the nominees")):
         seconds: dict[bool, list[float]] = {True: [], False: []}
         for number in range(sizes.decisions):

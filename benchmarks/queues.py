@@ -1,7 +1,6 @@
 """The cost of fair sharing: the next pod of 1,000 GpuQueues, its decision, and sweeps after a card is freed."""
 
 import asyncio
-import gc
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from allocation.steps import finish
 from benchmarks import fleets
 from benchmarks.pace import within
 from benchmarks.results import Row, Sample, microseconds, percentile
+from cluster import process
 from cluster.gpu_queue import GpuQueue, QueueMeta
 from scheduler.cycle.cycle import SchedulingCycle
 from scheduler.cycle.result import Scheduled, ScheduleResult
@@ -116,8 +116,7 @@ class Scheduler:
 def run(*, smoke: bool) -> Iterator[tuple[Row, Sample]]:
     """Measure; a smoke run takes seconds and its figures mean nothing."""
     sizes = _SMOKE if smoke else FULL
-    gc.collect()
-    gc.freeze()
+    process.settle()
     yield from asyncio.run(_order(sizes))
     yield from asyncio.run(_sweeps(sizes))
     yield from asyncio.run(_tiers(sizes))

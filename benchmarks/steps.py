@@ -1,6 +1,5 @@
 """The longest step of decisions and explanations: for as long, neither a Lease is renewed nor a call answered."""
 
-import gc
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -15,6 +14,7 @@ from benchmarks.extender import fill
 from benchmarks.pace import within
 from benchmarks.results import Row, Sample
 from benchmarks.timing import timed
+from cluster import process
 from scheduler.api import capacity, capacity_slice, capacity_stranded, explanation
 from scheduler.api.evictions import Evictions
 from scheduler.api.manifest_pod import SubmittedPod
@@ -73,8 +73,7 @@ def measured(nodes: int, *, times: int) -> Iterator[tuple[str, list[float]]]:
     )
     evictions = Evictions(Chooser(state, rules), Planner(state, movable))
     names = state.ledger.nodes
-    gc.collect()
-    gc.freeze()
+    process.settle()
 
     def decide(pod: Pod) -> Steps[object]:
         decision = yield from cycle.schedule(pod)
