@@ -114,12 +114,12 @@ async def test_sections_are_reached_by_keyboard(site: Site, opened: Open) -> Non
         await tab.shows("2 nodes")
         await tab.page.keyboard.press("Tab")
         await tab.page.keyboard.press("Enter")
-        assert await tab.page.evaluate("document.activeElement.id") == "content"
+        await tab.page.locator("#content:focus").wait_for()
         for name in await sections(tab):
             await tab.page.get_by_role("navigation").get_by_role("link", name=name, exact=True).focus()
             await tab.page.keyboard.press("Enter")
             await tab.page.get_by_role("heading", level=1, name=name, exact=True).wait_for()
-            assert await tab.page.evaluate("document.activeElement.id") == "content", name
+            await tab.page.locator("#content:focus").wait_for()
         await go(tab, "Fleet")
         await tab.page.locator("canvas").focus()
         for key in ("ArrowRight", "Enter"):
