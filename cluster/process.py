@@ -5,13 +5,17 @@ import gc
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
 
 import uvloop
 
 from cluster import logs
 from cluster.logs import LogSettings
+
+_SELDOM: Final = 1000
+"""Collections of the middle generation until a full one: some seven million objects later."""
 
 
 def run(
@@ -63,6 +67,22 @@ def settle() -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+@contextmanager
+def settling() -> Iterator[None]:
+    """Settle after the block, in which objects are made that stay, such as copies of a cluster's objects.
+
+    Full collections are rare in it: each would visit all of these objects to find next to nothing. A scheduler that
+    reads 50,000 pods starts in a sixth less time without them.
+    """
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, _SELDOM)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, middle, old)
+    settle()
 
 
 async def _run(work: Callable[[asyncio.Event], Coroutine[None, None, None]]) -> None:

@@ -162,9 +162,9 @@ class LeaderTerm:
         await asyncio.sleep(wait_seconds)
         async with asyncio.TaskGroup() as group:
             reading = [group.create_task(informer.run()) for informer in self._informers]
-            for informer in self._informers:
-                await informer.synced.wait()
-            process.settle()
+            with process.settling():
+                for informer in self._informers:
+                    await informer.synced.wait()
             log.info(
                 "scheduling: %d nodes with cards, %s, %d pods without a node",
                 len(self.ledger.nodes),

@@ -85,3 +85,20 @@ assert seen() is None
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_objects_that_stay_are_not_visited_while_they_are_made() -> None:
+    """They are frozen at the end, and full collections are as frequent as before."""
+    program = """
+import gc
+from cluster import process
+before, full = gc.get_threshold(), gc.get_stats()[2]["collections"]
+with process.settling():
+    kept = [[number] for number in range(300_000)]
+    assert gc.get_stats()[2]["collections"] == full
+    assert gc.get_stats()[1]["collections"] > 20
+assert gc.get_freeze_count() > 300_000
+assert gc.get_threshold() == before
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

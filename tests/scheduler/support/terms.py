@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 from allocation.inventory import Card, NodeInventory
 from allocation.names import HAMI_HANDSHAKE, HAMI_LOCK, HAMI_REGISTER
@@ -41,6 +41,7 @@ class Cluster:
         term: the term, once it runs.
         is_trusted: whether the leader may write.
         is_over: whether the term has ended by itself.
+        settle: what freezes the objects of the process, which does nothing here.
     """
 
     term: LeaderTerm
@@ -51,6 +52,7 @@ class Cluster:
         self.metrics = Metrics()
         self.recorder = Recorder(self.api, component="test", instance="test")
         self.is_trusted = True
+        self.settle = Mock()
 
     def node(self, name: str, *cards: Card, count: int = 2, **reported: Any) -> None:
         """Create a node with its report: whole cards of 1000 MiB unless others are given."""
@@ -167,7 +169,7 @@ async def leading(
         cluster.is_over = True
 
     # A term that begins collects the garbage of its process; that of a whole test run takes a second each time.
-    with patch.object(process, "settle"):
+    with patch.object(process, "settle", cluster.settle):
         async with _running(cluster, lead(), recorder.run()):
             yield cluster
 

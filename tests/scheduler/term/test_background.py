@@ -24,6 +24,12 @@ from tests.scheduler.support import storage
 from tests.scheduler.support.terms import NAMESPACE, Cluster, leading
 
 
+async def test_objects_that_a_term_reads_are_frozen(cluster: Cluster) -> None:
+    """Once, before it decides, so that full garbage collections do not visit them."""
+    async with leading(cluster):
+        assert cluster.settle.call_count == 1
+
+
 async def test_mig_instance_is_requested(cluster: Cluster) -> None:
     """From the agent of the node, by the spec of its GpuNodeStatus."""
     cluster.node("n0", mig_card(0, by="agent"))
