@@ -65,16 +65,14 @@ class DeviceLeases:
         self._refresh(name)
 
     def set_pod(self, pod: LeasedPod) -> None:
-        """Record what a running pod holds; the ledger must already have it."""
+        """Record a running pod, if it must hold Leases."""
         claim = pod.allocation.claim
         if claim is not None and claim.is_leased:
             self._pods[pod.uid] = pod
-        self.refresh(pod.uid)
 
     def drop_pod(self, uid: str) -> None:
-        """Forget a pod that has ended; the ledger must have released what it held."""
+        """Forget a pod that has ended."""
         self._pods.pop(uid, None)
-        self.refresh(uid)
 
     def refresh(self, uid: str) -> None:
         """Close or open the cards of a pod's Leases, after a change of what the pod holds in the ledger."""

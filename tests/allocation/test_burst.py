@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from allocation import burst, limits, quota
 from allocation.allocation import Allocation, CardShare, charges
 from allocation.errors import AllocationError
 from allocation.names import ALLOCATION, LIMITS
-from allocation.quota import Burst
+from allocation.quota import Burst, Headroom, Limit
 from allocation.request import ContainerRequest, Kind, PodRequest
 from allocation.settings import AllocationSettings
 from allocation.wire import environment, record
@@ -19,6 +20,8 @@ from allocation.wire import environment, record
 SETTINGS = AllocationSettings(memory_bursting=True)
 MAIN = ContainerRequest("main", Kind.REGULAR, "spec.containers[0]", 2, memory_mib=3000, cores=300)
 SIDE = ContainerRequest("side", Kind.REGULAR, "spec.containers[1]")
+MEMORY = Limit("GpuQuota", "team", "nvidia.com/gpumem", 8000, 1)
+CORES = Limit("GpuQuota", "team", "nvidia.com/gpucores", 90, 10)
 
 
 def limited(text: Any, *, settings: AllocationSettings = SETTINGS, request: ContainerRequest = MAIN) -> PodRequest:
@@ -90,6 +93,17 @@ def test_a_quota_counts_each_card() -> None:
     assert burst.of_request(request) == Burst(2000, 600)
     assert quota.minimum_request(request).cores == 600
     assert burst.of_request(PodRequest((MAIN, SIDE))) == Burst()
+
+
+def test_what_a_pod_may_use_is_taken_from_what_is_left() -> None:
+    """Memory and cores, also if only one of them is limited; the limits say how much it was."""
+    both = Headroom(8000, 900, limits=(MEMORY, CORES, None, None))
+    left = both.less_burst(Burst(2000, 600))
+    assert (left.memory_mib, left.cores, left.cards, left.tflops) == (6000, 300, None, None)
+    assert left.limits == (replace(MEMORY, burst=2000), replace(CORES, burst=600), None, None)
+    assert Headroom(cores=900, limits=(None, CORES, None, None)).less_burst(Burst(2000, 600)).cores == 300
+    assert both.less_burst(Burst()) is both
+    assert quota.UNLIMITED.less_burst(Burst(2000, 600)) is quota.UNLIMITED
 
 
 def test_the_container_has_the_limit_and_the_card_is_charged_the_request() -> None:

@@ -94,6 +94,8 @@ def test_an_unknown_queue_is_a_warning(admit: Make, pod: Make) -> None:
     assert verdict.warnings == [
         "GpuQueue team-z does not exist: the pod waits until it does (see 'kubectl get gpuqueues')"
     ]
+    without_gpus = admit(named(pod({"name": "main"}), "team-z", **{RESREQ: "cpu=4"}), memberships=Cluster())
+    assert without_gpus.warnings == verdict.warnings
 
 
 def test_a_pod_without_a_gpu_may_name_any_queue(admit: Make, pod: Make) -> None:
@@ -152,7 +154,7 @@ def test_a_malformed_requirement_is_refused(admit: Make, pod: Make, text: str, e
     """The message names the field and the entry."""
     verdict = admit(requiring(pod({"name": "main"}), text))
     assert (verdict.allowed, verdict.code) == (False, 400)
-    assert f'metadata.annotations["{RESREQ}"]' in verdict.message
+    assert f'metadata.annotations["{RESREQ}"] holds {text!r}: ' in verdict.message
     assert f"entry {entry}" in verdict.message
 
 

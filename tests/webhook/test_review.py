@@ -94,5 +94,6 @@ def test_outcomes_are_counted_and_logged_with_their_uid(caplog: pytest.LogCaptur
     assert "\n" not in Logfmt().format(record)
     fields = json.loads(Json().format(record))
     assert (fields["review"], fields["pod"], fields["outcome"]) == (UID, "a\nb/", "mutated")
+    assert 0.001 <= fields["milliseconds"] < 10_000
     assert metrics.registry.get_sample_value("tranche_webhook_reviews_total", {"outcome": "mutated"}) == 1
     assert metrics.registry.get_sample_value("tranche_webhook_review_seconds_count") == 1

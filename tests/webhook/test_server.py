@@ -111,6 +111,18 @@ async def test_reviews_are_answered_over_tls(running: Running, version: str, pat
     assert answer["response"]["patchType"] == "JSONPatch"
 
 
+async def test_review_in_chunks_is_answered(running: Running) -> None:
+    """A proxy may send it so, without its length; the answer is the same."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield review()[:100]
+        yield review()[100:]
+
+    async with running.client.post(running.url(), data=chunks(), ssl=trusting(running.authority)) as answer:
+        assert (answer.status, answer.content_type) == (200, "application/json")
+        assert await answer.json() == (await running.send(review()))[1]
+
+
 async def test_client_with_another_authority_rejects_the_server(running: Running) -> None:
     """A client that trusts another authority closes the connection."""
     with pytest.raises(aiohttp.ClientConnectorCertificateError):

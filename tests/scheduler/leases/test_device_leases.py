@@ -225,6 +225,21 @@ def test_a_card_is_closed_exactly_while_its_lease_is_unwanted(events: list[tuple
         assert closed == unwanted
 
 
+def test_a_lease_that_changes_its_holder_is_missing_to_the_former_one() -> None:
+    """Its name is that of the card, which the pod still has, so a second one cannot be created."""
+    made = state("n1")
+    made.set_pod(claiming("a", 0))
+    made.set_lease(lease_of("a"))
+    made.set_lease(lease_of("b"))
+    (held,) = made.device_leases.pods()
+    assert made.device_leases.missing(held) == {"GPU-n1-0"}
+    unheld = lease_of("a")
+    unheld.spec = msgspec.structs.replace(unheld.spec, holder_identity=None)
+    made.set_lease(unheld)
+    assert [each.pod_reference for each in made.device_leases.unwanted()] == ["default/a"]
+    assert [each.holder for each in made.device_leases] == [""]
+
+
 @pytest.mark.parametrize(("token", "expected"), [("12/scheduler-a", 12), ("", 0), ("scheduler/1", 0), ("-1/a", 0)])
 def test_a_lease_without_the_token_of_a_leader_is_older_than_all(token: str, expected: int) -> None:
     """Any leader may replace it if its pod is gone."""

@@ -1,12 +1,9 @@
 """Which shares are active, idle or unknown, from reservations and measurements."""
 
-import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from allocation.allocation import Charge
-from allocation.inventory import Card
 from cluster.measurement import ContainerMeasurement, DeviceMeasurement, NodeMeasurement
 from scheduler.measurements.collector import UseCollector
 from scheduler.measurements.use_of_shares import NOT_READ, NOT_READ_SINCE, USES, ShareUse, UseOfShares
@@ -168,13 +165,3 @@ def test_each_share_has_one_use_and_inactivity_never_exceeds_what_was_seen(
         if share.inactive_seconds is not None:
             assert share.inactive_seconds <= on.clock.now - seen_from + 0.1
         on.clock.now += pause
-
-
-def test_part_of_a_card_is_the_larger_of_memory_and_compute() -> None:
-    """All of a whole card, and of a MIG instance the compute of its profile."""
-    card = Card("GPU-a", 0, 1000)
-    assert Charge("GPU-a", 250, 100, 1).part_of(card) == 0.25
-    assert Charge("GPU-a", 250, 500, 1).part_of(card) == 0.5
-    assert Charge("GPU-a", 250, 0, 1, whole=True).part_of(card) == 1
-    assert Charge("GPU-a", 4000, 0, 1).part_of(card) == 1
-    assert Charge("GPU-a", 0, 0, 1).part_of(msgspec.structs.replace(card, memory_mib=0)) == 0
