@@ -163,7 +163,7 @@ def _indices(pod: PodMeta) -> frozenset[int]:
 
 def _word(pod: PodMeta, name: str, words: tuple[Word, ...], default: Word) -> Word:
     key = f"{PREFIX}{name}"
-    text = pod.annotations.get(key, "")
+    text = pod.annotations.get(key)
     for word in words:
         if text == word:
             return word

@@ -42,7 +42,10 @@ _ENDLESS: Final = -24
 """mutmut's exit code for tests that took too long."""
 _LONGEST_S: Final = 600.0
 """The time after which tests with an API server are taken for endless."""
-WIDE: Final = ("tests/allocation", "tests/conformance", "tests/scheduler", "tests/webhook", "tests/cli", "tests/agent")
+WIDE: Final = (
+    *("tests/allocation", "tests/conformance", "tests/scheduler", "tests/webhook", "tests/cli", "tests/agent"),
+    "tests/test_metrics_page.py",
+)
 """The tests that are tried on what survives those of its own room."""
 
 

@@ -27,7 +27,7 @@ SIDE = container("side", count=0)
 
 
 class Quota:
-    """So much memory of each card, and so many cards.
+    """The most memory of each card, and the most cards.
 
     Attributes:
         asked: the MiB of each card, the number of cards, and whether it is for an instance, in the order of the calls.
@@ -57,7 +57,7 @@ def allowed(ledger: Ledger, cards: BoundCards, quota: Quota, main: ContainerRequ
 
 
 def sliced(*megabytes: int, node: str = "n0") -> tuple[BoundCard, ...]:
-    """Return bound cards of a node of which pods get so much memory."""
+    """Return bound cards of a node of which pods get this much memory."""
     return tuple(bound_card(f"GPU-{node}-{at}", "memory-slicing", memory=mib) for at, mib in enumerate(megabytes))
 
 

@@ -94,6 +94,29 @@ def test_a_reservation_is_valid_after_changes_between_the_steps(seed: int, kind:
     assert finish(made.node_filter.filter(pending, (decision.node,))).fitting == [decision.node]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_changes_of_another_node_in_each_step_keep_no_pod_from_its_own(kind: dict[str, Any]) -> None:
+    """The chosen node alone is looked at again: all of them are not evaluated a second time."""
+    counts = []
+    for changing in (False, True):
+        made = state(*NODES, cards=2)
+        made.set_node(node("n00", metadata={"name": "n00", "labels": {"zone": "a", "kubernetes.io/hostname": "n00"}}))
+        steps, count = schedule(made, pod("asks", **kind)), 0
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                decision = end.value
+                break
+            count += 1
+            if changing:
+                labels = {"zone": "ab"[count % 2], "kubernetes.io/hostname": NODES[-1]}
+                made.set_node(node(NODES[-1], metadata={"name": NODES[-1], "labels": labels}))
+        assert isinstance(decision, Scheduled)
+        counts.append(count)
+    assert counts[1] <= counts[0] + 1
+
+
 @pytest.mark.parametrize("change", ["gone", "other"])
 async def test_a_pod_that_changes_during_a_decision_is_not_placed(change: str) -> None:
     """Nothing is reserved for a pod that was deleted, or for its former requirements."""

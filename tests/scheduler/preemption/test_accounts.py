@@ -3,6 +3,7 @@
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -13,8 +14,9 @@ from allocation.victims import Cost
 from scheduler.preemption import accounts
 from scheduler.preemption.accounts import Accounts
 from scheduler.preemption.eligibility import EligibleUnit
+from scheduler.preemption.node_search import Preemption
 from scheduler.state.cluster_state import ClusterState
-from tests.scheduler.support.builders import allocated, pod, state
+from tests.scheduler.support.builders import allocated, node, pod, state, status
 from tests.scheduler.support.claims import claim
 from tests.scheduler.support.gangs import of_gang
 from tests.scheduler.support.preempting import chooser_of
@@ -84,3 +86,19 @@ def test_the_cheapest_own_units_are_found(running: list[dict[str, Any]]) -> None
     ending = {uid for uid in own if made.running[uid].metadata.deletion_timestamp}
     assert [_cost(unit) for unit in found.units] == sorted(units.values())[:MOST]
     assert found.leaving == ending
+
+
+@pytest.mark.parametrize("count", [20, 40, 70])
+def test_as_many_pods_end_as_the_quota_needs(count: int) -> None:
+    """The pods of the quota's other nodes, however many: those that are looked at double until they are enough."""
+    names = [f"n{number}" for number in range(count)]
+    made = state(*names)
+    made.set_node(node("large"))
+    made.agent_reports.set(status("large", memory=100 * count))
+    made.limits.set_gpu_quota(gpu_quota(total={"limits": {"nvidia.com/gpumem": 100 * count}}))
+    for name in names:
+        made.set_pod(allocated(f"on-{name}", node=name, memory=100))
+    for share, victims_ in ((count, count), (count - 1, count - 1), (1, 1)):
+        found = finish(chooser_of(made).choose(pod("waits", memory=100 * share, priority=PRIORITY)))
+        assert isinstance(found, Preemption)
+        assert len(found.victims) == victims_

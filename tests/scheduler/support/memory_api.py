@@ -128,6 +128,8 @@ class MemoryApi(Api):
             key = (plural, namespace, body["metadata"]["name"])
             if key in self._objects:
                 raise ConflictError(request=path, status=409, reason="AlreadyExists", message=key[2])
+            if plural == "events":
+                _check_event(path, body)
             given = {"uid": f"uid-{key[2]}", "creationTimestamp": _NOW, "namespace": namespace}
             body["metadata"] = {**given, **body["metadata"]}
             return self._set(key, body, "ADDED")
@@ -210,6 +212,14 @@ def _check(method: str, path: str, body: Object, now: Object) -> None:
     version = body.get("metadata", {}).get("resourceVersion")
     if method == "PATCH" and version not in (None, now["resourceVersion"]):
         raise ConflictError(request=path, status=409, reason="Conflict", message="another version")
+
+
+def _check_event(path: str, body: Object) -> None:
+    """Refuse an event that the API server refuses (`ValidateEventCreate` in its source)."""
+    words = [body[field] for field in ("reason", "action", "reportingController", "reportingInstance")]
+    is_valid = all(isinstance(each, str) and 0 < len(each) <= 128 for each in words)
+    if not is_valid or body["type"] not in ("Normal", "Warning") or len(body["note"]) > 1024:
+        raise ApiError(request=path, status=422, reason="Invalid", message=f"event {body}")
 
 
 def _counted(now: Object, changed: Object) -> Object:
