@@ -133,6 +133,14 @@ def test_the_cards_that_the_policy_prefers_decide_between_equal_sets() -> None:
     )
 
 
+def test_of_preferred_cards_those_next_to_one_another_are_chosen() -> None:
+    """As in tables: the number of preferred cards decides first, then how far apart their indexes are."""
+    unlinked = of_links(tuple(CardLinks(bit, 0) for bit in range(40)))
+    liked = TopologyDemand("preferIds", mode="Ignore", prefer_ids=(1, 12, 26, 29, 33))
+    for count, expected in ((2, (26, 29)), (3, (26, 29, 33)), (4, (12, 26, 29, 33))):
+        assert large_node.choose(unlinked, (1 << 40) - 1, count, liked, preference=range(40)) == expected
+
+
 def test_idle_nodes_of_a_machine_type_share_a_search() -> None:
     """The same free cards and demand are searched once, however many nodes have them."""
     layout, free = rack(40, island=4), (1 << 40) - 1
