@@ -20,6 +20,7 @@ from tests.scheduler.support.claims import claim, claiming
 from tests.scheduler.support.claims import running as claimed
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.preempting import planner_of
+from tests.scheduler.support.quotas import gpu_quota
 
 if TYPE_CHECKING:
     from scheduler.objects import Pod
@@ -50,6 +51,14 @@ def test_the_pod_that_can_be_moved_is_moved() -> None:
     """To where there is room."""
     scene, waiting = fragmented()
     assert moves(planned(scene, waiting)) == ["one->b"]
+
+
+@pytest.mark.parametrize(("limit", "is_moved"), [(1000, True), (999, False)])
+def test_what_a_pod_gives_back_of_its_quota_is_for_its_successor(limit: int, *, is_moved: bool) -> None:
+    """It is moved although its quota is exhausted, unless the quota was lowered below what it has."""
+    scene, waiting = fragmented(namespace="team")
+    scene.state.limits.set_gpu_quota(gpu_quota(namespace="team", total={"limits": {"nvidia.com/gpumem": limit}}))
+    assert isinstance(planned(scene, waiting), Plan) == is_moved
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from allocation.names import QUEUE
 from scheduler.gangs.gang import GangKey
 from scheduler.holds import Hold
 from tests.scheduler.model.recount import counted
@@ -18,6 +19,7 @@ from tests.scheduler.support.builders import Clock, node, pod, state
 from tests.scheduler.support.driving import gpu_queue
 from tests.scheduler.support.gang_driving import GangDriver, member
 from tests.scheduler.support.preemption_scene import Scene, rest
+from tests.scheduler.support.reclaiming import end_evicted, let_run, of_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -474,3 +476,29 @@ async def test_a_gang_that_fits_by_now_preempts_none_and_holds_nothing() -> None
     assert (last, holds(made)) == (None, {})
     assert why(made) == "its gang fits without"
     assert sorted(await made.driver.settle()) == ["m0", "m1"]
+
+
+async def test_a_gang_without_enough_places_has_reclaimed_nothing() -> None:
+    """What it tried does not count for its queue in this hour; what the next gang reclaims does."""
+    made = scene("a", cards=4)
+    for queue, spec in (("a", {"reclaim": "WithinTier"}), ("b", {})):
+        made.state.limits.set_queue(gpu_queue(queue, **spec))
+    let_run(made, "b", *range(4))
+
+    async def reclaimed(name: str, count: int) -> int:
+        pods, before = [member(f"{name}{at}", gang=name, size=count) for at in range(count)], len(made.evictor.evicted)
+        for each in pods:
+            each.metadata.labels = {**each.metadata.labels, QUEUE: "a"}
+        made.driver.add(*pods)
+        ended = await end_evicted(made)
+        made.driver.add(*(of_queue("b", f"{each.metadata.name}+") for each in ended))
+        for each in pods:
+            if each.metadata.name in made.driver.running:
+                made.driver.end(each.metadata.name)
+            else:
+                made.state.drop_pod(each)
+        await made.driver.settle()
+        made.clock.now += 100
+        return len(made.evictor.evicted) - before
+
+    assert [await reclaimed(name, count) for name, count in (("large", 3), ("first", 2), ("second", 2))] == [0, 2, 0]
