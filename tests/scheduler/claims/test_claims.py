@@ -63,6 +63,7 @@ async def test_a_claim_follows_its_pod_through_a_failed_binding() -> None:
     claims, verbs = made.claims, extending(made, api)
     claims.set_waiting(asks.uid, "no available node")
     assert shown(claims) == ("Pending", "pod a: no available node")
+    assert [each.reason for each in claims._status(("default", "c")).conditions] == ["Waiting"]
     api.error = ApiError(request="POST", status=403, reason="Forbidden", message="not today")
     await bound(verbs, asks, "n1")
     phase, message = shown(claims)
