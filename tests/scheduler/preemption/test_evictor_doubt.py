@@ -80,9 +80,9 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evictor_module, "write_backoff", lambda: Backoff(first=0.001, longest=0.01))
 
 
-def evictor(server: Server, *, trusted: Iterator[bool] | None = None) -> Evictor:
+def evictor(server: Server, recorder: Recorder | None = None, *, trusted: Iterator[bool] | None = None) -> Evictor:
     """Return an evictor that is trusted, or as long as `trusted` says so."""
-    recorder = Recorder(server, component="test", instance="test")
+    recorder = recorder or Recorder(server, component="test", instance="test")
     is_trusted = (lambda: True) if trusted is None else trusted.__next__
     return Evictor(fenced(server, is_trusted=is_trusted), recorder=recorder)
 
@@ -251,3 +251,44 @@ async def test_all_of_a_gang_go_once_one_of_them_is_evicted(units: tuple[str, st
     nominations = [Nomination(PREEMPTOR, "n1", (first, second))]
     await evictor(server).evict(nominations, is_needed=lambda: not server.evictions)
     assert server.evictions == expected
+
+
+def events(recorder: Recorder) -> list[tuple[str, str, str, str, str]]:
+    """Return pod, type, reason, action and note of each event."""
+    recorded = [each.event for each in recorder.recent]
+    return [(each.regarding.name, each.type, each.reason, each.action, each.note) for each in recorded]
+
+
+@pytest.mark.parametrize(
+    ("response", "outcome", "noted"),
+    [
+        (SUCCESS, EvictionOutcome.EVICTED, [("a", "Normal", "Moved", "Consolidating", "to n2")]),
+        (error(404), EvictionOutcome.EVICTED, []),
+        (error(403, "not today"), EvictionOutcome.REFUSED, []),
+    ],
+)
+async def test_a_moved_pod_has_an_event(
+    response: ClusterError | bytes, outcome: EvictionOutcome, noted: list[tuple[str, ...]]
+) -> None:
+    """Only if it was evicted: it may have been gone before, or lives."""
+    server = Server(response)
+    recorder = Recorder(server, component="test", instance="test")
+    assert await evictor(server, recorder).move(A, note="to n2", is_needed=lambda: True) is outcome
+    assert events(recorder) == noted
+
+
+async def test_pods_that_are_of_no_use_without_each_other_end_together() -> None:
+    """With an event on each; none of them ends if one must not."""
+    server = Server(SUCCESS)
+    recorder = Recorder(server, component="test", instance="test")
+    ended = evictor(server, recorder).end([A.pod, B.pod], reason="GangIncomplete", note="others are gone")
+    assert await ended is EvictionOutcome.EVICTED
+    assert (sorted(server.rehearsed), server.evictions) == (["a", "b"], ["a", "b"])
+    each = ("Warning", "GangIncomplete", "Evicting", "others are gone")
+    assert events(recorder) == [("a", *each), ("b", *each)]
+    server = Server(SUCCESS)
+    server.refusals["b"] = error(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+    refused = evictor(server, recorder).end([A.pod, B.pod], reason="GangIncomplete", note="others are gone")
+    assert await refused is EvictionOutcome.REFUSED
+    assert server.evictions == []
+    assert len(events(recorder)) == 2
