@@ -1,6 +1,8 @@
 """Tables find the set that the rules choose, at once for all nodes, and no user can displace those of others."""
 
 import random
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import numpy as np
@@ -13,7 +15,7 @@ from allocation.topology.demand import DevicePolicy, TopologyDemand
 from allocation.topology.layout import SAME_NUMA, CardLinks, Layout, of_links, of_scores
 from allocation.topology.ranking import WORTH_OF_MEETING
 from allocation.topology.subsets import bits_of
-from allocation.topology.tables import TopologyTables
+from allocation.topology.tables import SetTable, TableCache, TableKey, TopologyTables
 from tests.allocation.support.layouts import best_set, demands, free_masks, in_each_mode, layouts, worth_of
 
 MIB = 1 << 20
@@ -176,3 +178,22 @@ def test_tables_of_64_machine_types_take_20_mib() -> None:
                 tables.table(number, count, other)
                 tables.table(number, count, msgspec.structs.replace(other, mode="Required", source="numa"))
     assert 10 * MIB < tables.nbytes <= 20 * MIB
+
+
+def test_the_tables_that_were_used_last_are_kept() -> None:
+    """Those of a layout that no node has any more go in any case."""
+
+    def key(layout: int) -> TableKey:
+        return layout, 2, TopologyDemand()
+
+    table = cast("SetTable", SimpleNamespace(nbytes=10_000))
+    cache = TableCache(25_000)
+    for layout in (1, 2):
+        cache.add(key(layout), table)
+    assert cache.get(key(1)) is table
+    cache.add(key(3), table)
+    assert [cache.get(key(layout)) is table for layout in (1, 2, 3)] == [True, False, True]
+    cache.forget(1)
+    assert [cache.get(key(layout)) is table for layout in (1, 2, 3)] == [False, False, True]
+    cache.forget(3)
+    assert cache.nbytes == 0

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from allocation.allocation import Allocation, CardShare
-from allocation.names import ALLOCATION
+from allocation.names import ALLOCATION, HAMI_TIME
 from allocation.request import ContainerRequest, Kind, PodRequest
 from cluster.api import Api
 from cluster.connect import connect
@@ -107,6 +108,7 @@ async def test_node_and_allocation_are_written_together(server: Layout, api: Api
     assert "GPU-n1-0" in pod["metadata"]["annotations"][ALLOCATION]
     assert pod["metadata"]["annotations"]["cuda-visible-devices.gpu.scheduling/main"] == "GPU-n1-0"
     assert pod["metadata"]["annotations"]["gpu.scheduling/leader"] == TOKEN
+    assert abs(int(pod["metadata"]["annotations"][HAMI_TIME]) - time.time()) < 60
 
 
 async def test_a_repeated_binding_is_idempotent(server: Layout, api: Api) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from allocation.allocation import Allocation, CardShare
-from allocation.names import HAMI_BIND_PHASE
+from allocation.names import HAMI_BIND_PHASE, HAMI_BIND_TIME
 from allocation.request import ContainerRequest, Kind, PodRequest
 from cluster.errors import ApiError
 from scheduler.binding import plugin_binder
@@ -60,6 +61,7 @@ class Parts:
     async def bind(self, bound: Pod, chosen: Scheduled, *, more: Mapping[str, str] | None = None) -> Result:
         """See Binder."""
         self.calls.append(("bind", bound, chosen.node, (more or {}).get(HAMI_BIND_PHASE)))
+        assert abs(int((more or {HAMI_BIND_TIME: time.time()})[HAMI_BIND_TIME]) - time.time()) < 60
         return Result(self.outcome, "note")
 
     async def take(self, node: str, of: Pod) -> bool:
