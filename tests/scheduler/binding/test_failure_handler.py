@@ -21,6 +21,7 @@ from scheduler.state.cluster_state import ClusterState
 from tests.scheduler.support.builders import pod, state
 from tests.scheduler.support.claims import claim, claiming
 from tests.scheduler.support.fencing import fenced
+from tests.scheduler.support.recording import events
 from tests.scheduler.support.scheduling import cycle_of, schedule
 from tests.scheduler.support.volume_binding import until
 
@@ -46,11 +47,6 @@ class Conditions(Api):
 def handler_of(api: Api, made: ClusterState, recorder: Recorder) -> FailureHandler:
     """Return a handler of failures."""
     return FailureHandler(fenced(api), queue=made.queue, cycle=cycle_of(made), recorder=recorder, metrics=Metrics())
-
-
-def events(recorder: Recorder) -> list[tuple[str, str, str, str, str]]:
-    """Return the events: the pod and the fields of each."""
-    return [(e.regarding.name, e.type, e.reason, e.action, e.note) for each in recorder.recent if (e := each.event)]
 
 
 async def test_new_reasons_do_not_change_since_when_a_pod_waits() -> None:

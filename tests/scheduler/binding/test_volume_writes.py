@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scheduler.binding import volume_writes
 from scheduler.binding.volume_writes import NotBoundError
 from scheduler.volumes.objects import BOUND_BY_CONTROLLER, SELECTED_NODE, Claim, PersistentVolume
+from tests.scheduler.support.merge_patch import merged
 
 UID = "uid-data"
 
@@ -41,21 +42,9 @@ def volume(
     return msgspec.convert(body, PersistentVolume)
 
 
-def merged(target: PersistentVolume, patch: dict[str, Any]) -> PersistentVolume:
+def patched(target: PersistentVolume, patch: dict[str, Any]) -> PersistentVolume:
     """Return a volume after a merge patch."""
-
-    def merge(old: Any, new: Any) -> Any:
-        if not isinstance(new, dict):
-            return new
-        result = dict(old) if isinstance(old, dict) else {}
-        for key, value in new.items():
-            if value is None:
-                result.pop(key, None)
-            else:
-                result[key] = merge(result.get(key), value)
-        return result
-
-    return msgspec.convert(merge(msgspec.to_builtins(target), patch), PersistentVolume)
+    return msgspec.convert(merged(msgspec.to_builtins(target), patch), PersistentVolume)
 
 
 def test_a_selection_is_written_once() -> None:
@@ -102,10 +91,10 @@ def test_taking_back_restores_what_was_there(is_named: bool, phase: str) -> None
     before = volume(name="data" if is_named else "", phase=phase)
     patch = volume_writes.reserve(before, claim=claim())
     assert patch is not None
-    reserved = merged(before, patch)
+    reserved = patched(before, patch)
     assert reserved.spec.claim_ref is not None
     assert reserved.spec.claim_ref.uid == UID
     assert volume_writes.reserve(reserved, claim=claim()) is None
     back = volume_writes.release(reserved, claim_uid=UID)
     assert back is not None
-    assert merged(reserved, back) == before
+    assert patched(reserved, back) == before

@@ -21,6 +21,7 @@ from scheduler.preemption.eligibility import EligiblePod
 from scheduler.preemption.evictor import Evictor, Nomination
 from tests.scheduler.support.builders import pod
 from tests.scheduler.support.fencing import fenced
+from tests.scheduler.support.recording import events
 
 LOST = UnreachableError("the connection was cut")
 PREEMPTOR = pod("important")
@@ -251,12 +252,6 @@ async def test_all_of_a_gang_go_once_one_of_them_is_evicted(units: tuple[str, st
     nominations = [Nomination(PREEMPTOR, "n1", (first, second))]
     await evictor(server).evict(nominations, is_needed=lambda: not server.evictions)
     assert server.evictions == expected
-
-
-def events(recorder: Recorder) -> list[tuple[str, str, str, str, str]]:
-    """Return pod, type, reason, action and note of each event."""
-    recorded = [each.event for each in recorder.recent]
-    return [(each.regarding.name, each.type, each.reason, each.action, each.note) for each in recorded]
 
 
 @pytest.mark.parametrize(

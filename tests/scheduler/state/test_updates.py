@@ -19,6 +19,7 @@ from allocation.names import (
 )
 from scheduler.objects import Node, Pod
 from scheduler.state.updates import are_nodes_alike, are_pods_alike
+from tests.scheduler.support.merge_patch import merged
 
 NODE: dict[str, Any] = {
     "metadata": {"name": "n1", "labels": {"zone": "a"}, "annotations": {HAMI_REGISTER: "[]", CORDON: ""}},
@@ -33,13 +34,6 @@ POD: dict[str, Any] = {
     "spec": {"schedulerName": "tranche", "containers": [{"name": "main"}]},
     "status": {"phase": "Pending"},
 }
-
-
-def merged(content: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    """Return an object with some fields changed, however deep they are."""
-    return content | {
-        key: merged(content.get(key, {}), value) if isinstance(value, dict) else value for key, value in change.items()
-    }
 
 
 @pytest.mark.parametrize(

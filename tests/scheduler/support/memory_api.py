@@ -16,6 +16,7 @@ import msgspec
 
 from cluster.api import APPLY_PATCH, Api
 from cluster.errors import ApiError, ConflictError, NotFoundError
+from tests.scheduler.support.merge_patch import merged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -150,7 +151,7 @@ class MemoryApi(Api):
             body = {"metadata": {"deletionTimestamp": _NOW}}
         elif method == "PUT":
             return self._set(key, body, "MODIFIED")
-        return now if is_rehearsal else self._set(key, _counted(now, _merged(now, body)), "MODIFIED")
+        return now if is_rehearsal else self._set(key, _counted(now, merged(now, body)), "MODIFIED")
 
     def _find(self, plural: str, namespace: str, name: str, path: str) -> Object:
         found = self._objects.get((plural, namespace, name))
@@ -227,16 +228,3 @@ def _counted(now: Object, changed: Object) -> Object:
     if "generation" in now["metadata"] and changed.get("spec") != now.get("spec"):
         changed["metadata"] = {**changed["metadata"], "generation": now["metadata"]["generation"] + 1}
     return changed
-
-
-def _merged(now: Any, patch: Any) -> Any:
-    """Return the result of a merge patch (RFC 7396)."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(now) if isinstance(now, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key), value)
-    return result
